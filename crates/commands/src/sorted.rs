@@ -320,9 +320,16 @@ pub(super) fn zrandmember<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &
     sorted(SortedCommand::Random { key: key(arguments, 1)?, count, with_scores })
 }
 
-pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
-    let (position, count, pattern) = scan_options(arguments, arguments.len(), Kinds::SORTED)?;
-    sorted(SortedCommand::Scan { key: key(arguments, 1)?, position, count, pattern })
+pub(super) fn zscan<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    let last = arguments.len() - 1;
+    let without_scores = context.level >= 2 && last > 2 && is(at(arguments, last), "NOSCORES");
+    let end = if without_scores { last } else { last + 1 };
+    let ((position, count, pattern), key) =
+        (scan_options(arguments, end, Kinds::SORTED)?, key(arguments, 1)?);
+    sorted(match without_scores {
+        true => SortedCommand::ScanMembers { key, position, count, pattern },
+        false => SortedCommand::Scan { key, position, count, pattern },
+    })
 }
 
 /// The range of the keys of a command on several sorted sets, which follow their number at `index`.

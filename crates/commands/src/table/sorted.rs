@@ -147,7 +147,7 @@ pub(super) const SORTED: [CommandSpec; 35] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::SortedSet, "2.8.0", "O(1) for every call, O(N) for a whole scan of N members")
         .help(
-            "key cursor [MATCH pattern] [COUNT count]",
+            "key cursor [MATCH pattern] [COUNT count] [NOSCORES]",
             "Returns some members of a sorted set with their scores, and the cursor to go on from",
         ),
     combines("zunion", sorted::zunion)

@@ -146,9 +146,19 @@ fn errors_of_commands_on_sorted_sets_are_those_of_redis() {
         ("ZINTERCARD 2 z y limit -1", "ERR LIMIT can't be negative"),
         ("ZINTERCARD 2 z y foo", syntax),
         ("ZSCAN z 0 count 0", syntax),
+        ("ZSCAN z 0 NOSCORES count 1", syntax),
     ] {
         assert_refused(line, expected);
     }
+}
+
+#[test]
+fn a_scan_may_leave_out_scores() {
+    let scan = SortedCommand::ScanMembers { key: KEY, position: 7, count: 5, pattern: Some(b"NOSCORES") };
+    assert_parses("ZSCAN k 7 COUNT 5 MATCH NOSCORES noscores", OnSorted(scan));
+    let scan = SortedCommand::Scan { key: KEY, position: 7, count: 10, pattern: Some(b"NOSCORES") };
+    assert_parses("ZSCAN k 7 MATCH NOSCORES COUNT 10", OnSorted(scan));
+    assert!(at_level_1("ZSCAN k 7 NOSCORES").is_err());
 }
 
 #[test]

@@ -367,7 +367,7 @@ impl SortedCommand<'_> {
             StoreFound { from, .. } => sorted(sizes.content_bytes(from), sizes.items(from)),
             Length { .. } | Score { .. } | Scores { .. } | Rank { .. } | Count { .. } | Range { .. } => 0,
             Random { .. } | Scan { .. } | Combine { .. } | CountCommon { .. } | Distance { .. } => 0,
-            RankWithScore { .. } => 0,
+            RankWithScore { .. } | ScanMembers { .. } => 0,
             Hashes { .. } | Places { .. } | Find { .. } => 0,
             Add { .. } | Increment { .. } | Remove { .. } | RemoveRange { .. } | Pop { .. } => 0,
             MultiPop { .. } | PopAny { .. } => 0,

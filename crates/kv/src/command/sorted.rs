@@ -134,6 +134,9 @@ family! {
         /// Some members with their scores from a cursor on, and the next cursor (`ZSCAN`).
         Scan = 8 "ZSCAN" Reads { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
             walks(true) lists(true);
+        /// Some members from a cursor on, and the next cursor (`ZSCAN … NOSCORES`). From level 2 on.
+        ScanMembers = 16 "ZSCAN" Reads { key: &'a [u8], position: u64, count: u64, pattern: Option<&'a [u8]> }
+            walks(true) lists(true);
         /// The combined members of several sets (`ZINTER`, `ZUNION`, `ZDIFF`). `inputs` are keys, each followed by its
         /// weight if `is_weighted`.
         Combine = 9 (operation.name(["ZINTER", "ZUNION", "ZDIFF"])) Reads {
@@ -237,7 +240,7 @@ impl<'a> SortedCommand<'a> {
             }
             Random { key, count: Some(count), .. } if count >= 0 => part(bytes_of(key), count.unsigned_abs()),
             Random { count: Some(count), .. } => count.unsigned_abs().saturating_mul(MEMBER_BYTES),
-            Scan { key, count, pattern, .. } => {
+            Scan { key, count, pattern, .. } | ScanMembers { key, count, pattern, .. } => {
                 part(bytes_of(key), count).saturating_mul(1 + pattern.map_or(0, <[u8]>::len) as u64 / 8)
             }
             RemoveRange { key, by, ends } => bytes_in_range(key, by, ends).saturating_mul(8),

@@ -226,6 +226,7 @@ impl Table {
             Length { key } | Score { key, .. } | Scores { key, .. } => key,
             Rank { key, .. } | RankWithScore { key, .. } => key,
             Count { key, .. } | Range { key, .. } | Random { key, .. } | Scan { key, .. } => key,
+            ScanMembers { key, .. } => key,
             Distance { key, .. } | Hashes { key, .. } | Places { key, .. } | Find { key, .. } => key,
             _ => return 0, // A write: see `change_sorted`.
         };
@@ -620,7 +621,8 @@ fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, ou
         Places { members, .. } => geo::write_places(sorted, members, out),
         Find { query, .. } => geo::write_found(sorted, query, out),
         Random { count, with_scores, .. } => write_random(items, count, with_scores, draws, out),
-        Scan { position, count, pattern, .. } => scan(sorted, position, count, pattern, out),
+        Scan { position, count, pattern, .. } => scan(sorted, position, count, pattern, true, out),
+        ScanMembers { position, count, pattern, .. } => scan(sorted, position, count, pattern, false, out),
         _ => out.integer(sorted.len() as i64),
     }
 }
@@ -656,7 +658,14 @@ fn write_random(
 }
 
 /// Returns about `count` members with their scores from a cursor on, in the order of their hashes: see `SSCAN` in `sets`.
-fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, out: &mut ReplyBuffer) {
+fn scan(
+    sorted: Sorted<'_>,
+    position: u64,
+    count: u64,
+    pattern: Option<&[u8]>,
+    with_scores: bool,
+    out: &mut ReplyBuffer,
+) {
     let pattern = pattern.map(Pattern::new);
     let (mut matching, mut bytes, mut next, mut before) = (Vec::new(), 0, 0, None);
     let from = u32::try_from(position).ok();
@@ -687,9 +696,11 @@ fn scan(sorted: Sorted<'_>, position: u64, count: u64, pattern: Option<&[u8]>, o
     }
     out.array(2);
     out.bulk(next.to_string().as_bytes());
-    out.array(2 * matching.len());
+    out.array(matching.len() * if with_scores { 2 } else { 1 });
     for (key, member) in matching {
         out.bulk(member);
-        out.bulk(format_double(number_of(key)).as_bytes());
+        if with_scores {
+            out.bulk(format_double(number_of(key)).as_bytes());
+        }
     }
 }

@@ -262,6 +262,7 @@ fn every_command<'a>(
         },
         SortedCommand::Random { key, count: Some(-3), with_scores: true },
         SortedCommand::Scan { key, position: 7, count: 10, pattern: None },
+        SortedCommand::ScanMembers { key, position: 7, count: 10, pattern: Some(b"*") },
         SortedCommand::Combine { operation, inputs: list, is_weighted: false, aggregate, with_scores: true },
         SortedCommand::CountCommon { keys: list, limit: 9 },
         SortedCommand::Add { key, pairs, options, counts_changes: true },

@@ -294,7 +294,7 @@ impl SortedCommand<'_> {
                 drawn_apart(known.size(key), count.unsigned_abs())
             }
             Random { key, count: Some(count), .. } => drawn(known.size(key).drawn(count.unsigned_abs())),
-            Scan { key, count, pattern, .. } => {
+            Scan { key, count, pattern, .. } | ScanMembers { key, count, pattern, .. } => {
                 let size = known.size(key);
                 matched(size.first(count), pattern) + size.first(count).ns(250, 0)
             }

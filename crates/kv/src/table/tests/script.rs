@@ -326,6 +326,9 @@ fn sorted<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
         [b"ZSCAN", key, b"0", b"MATCH", pattern] => {
             SortedCommand::Scan { key, position: 0, count: 100, pattern: Some(pattern) }
         }
+        [b"ZSCAN", key, b"0", b"NOSCORES"] => {
+            SortedCommand::ScanMembers { key, position: 0, count: 100, pattern: None }
+        }
         [b"ZSCAN", key, position, count] => {
             let (position, count) = (number(position) as u64, number(count) as u64);
             SortedCommand::Scan { key, position, count, pattern: None }

@@ -313,7 +313,8 @@ fn a_scan_returns_members_that_stay_exactly_once() {
     stayed.sort_unstable();
     assert!(stayed.into_iter().eq(0..100));
     store.play(
-        "ZADD s 1.5 a 2 b -> 2\nZSCAN s 0 MATCH a -> [\"0\" [\"a\" \"1.5\"]]\nZSCAN no 0 9 -> [\"0\" []]",
+        "ZADD s 1.5 a 2 b -> 2\nZSCAN s 0 MATCH a -> [\"0\" [\"a\" \"1.5\"]]\nZSCAN no 0 9 -> [\"0\" []]\n\
+         ZSCAN s 0 NOSCORES -> [\"0\" [\"a\" \"b\"]]",
     );
 }
 
