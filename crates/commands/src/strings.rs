@@ -33,6 +33,9 @@ pub fn set<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, context: &Con
         SetCondition::Value(Compared::With(comparison)) => {
             Command::SetIf { key, value, expiry, comparison, answer }
         }
+        SetCondition::Value(Compared::WithNoDigest { is_equal: false }) if context.level >= 2 => {
+            Command::SetIf { key, value, expiry, comparison: Comparison::NoDigest, answer }
+        }
         SetCondition::Value(Compared::WithNoDigest { is_equal }) => {
             let looks = Looks::at(1, Kinds::STRING);
             let looks = if is_equal { looks.or(Answer::Null) } else { looks };

@@ -48,6 +48,7 @@ fn set_and_delete_with_a_condition_on_the_value() {
         ("SET k v GET IFDNE 00000000000000FF KEEPTTL", {
             set_if(DigestNotEqual(255), Expiry::Keep, SetAnswer::Before)
         }),
+        ("SET k v IFDNE 5", set_if(NoDigest, clear, status)),
         ("DELIFEQ k v", DeleteIf { key: KEY, comparison: Equal(VALUE) }),
         ("DELEX k IFEQ v", DeleteIf { key: KEY, comparison: Equal(VALUE) }),
         ("DELEX k ifdne 00000000000000ff", DeleteIf { key: KEY, comparison: DigestNotEqual(255) }),

@@ -20,12 +20,16 @@ pub enum Comparison<'a> {
     DigestEqual(u64),
     /// The value's digest differs from this one (`IFDNE`). True for a key that does not exist.
     DigestNotEqual(u64),
+    /// `IFDNE` with what is no digest, which Redis sees only when it compares. True for a key that does not exist, otherwise an
+    /// error. Known from level 2 on.
+    NoDigest,
 }
 
 const EQUAL: u8 = 0;
 const NOT_EQUAL: u8 = 1;
 const DIGEST_EQUAL: u8 = 2;
 const DIGEST_NOT_EQUAL: u8 = 3;
+const NO_DIGEST: u8 = 4;
 
 impl<'a> Comparison<'a> {
     /// Whether it holds for a value, or for a key that does not exist.
@@ -35,6 +39,7 @@ impl<'a> Comparison<'a> {
             Comparison::NotEqual(other) => value != Some(other),
             Comparison::DigestEqual(digest) => value.map(digest_of) == Some(digest),
             Comparison::DigestNotEqual(digest) => value.map(digest_of) != Some(digest),
+            Comparison::NoDigest => value.is_none(),
         }
     }
 
@@ -42,7 +47,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn payload_bytes(&self) -> usize {
         match self {
             Comparison::Equal(value) | Comparison::NotEqual(value) => value.len(),
-            Comparison::DigestEqual(_) | Comparison::DigestNotEqual(_) => 0,
+            Comparison::DigestEqual(_) | Comparison::DigestNotEqual(_) | Comparison::NoDigest => 0,
         }
     }
 
@@ -73,6 +78,7 @@ impl<'a> Part<'a> for Comparison<'a> {
                 out.put_u8(DIGEST_NOT_EQUAL);
                 out.put_u64(digest);
             }
+            Comparison::NoDigest => out.put_u8(NO_DIGEST),
         }
     }
 
@@ -82,6 +88,7 @@ impl<'a> Part<'a> for Comparison<'a> {
             NOT_EQUAL => Comparison::NotEqual(reader.bytes()?),
             DIGEST_EQUAL => Comparison::DigestEqual(reader.u64()?),
             DIGEST_NOT_EQUAL => Comparison::DigestNotEqual(reader.u64()?),
+            NO_DIGEST => Comparison::NoDigest,
             _ => return Err(Malformed("unknown comparison")),
         })
     }

@@ -8,6 +8,8 @@ pub(super) const WRONG_KIND: &str = "WRONGTYPE Operation against a key holding t
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrongKind;
 
+/// `SET … IFDNE` with something else than a digest, for a key that exists.
+pub(super) const NO_DIGEST: &str = "ERR must be exactly 16 hexadecimal characters";
 pub(super) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 pub(super) const OVERFLOW: &str = "ERR increment or decrement would overflow";
 pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";

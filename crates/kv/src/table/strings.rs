@@ -4,7 +4,7 @@ use super::changes::ChangeClass;
 use super::entry::Entry;
 use super::index::{KeyHash, Place};
 use super::kind::Kind;
-use super::refusals::{WRONG_KIND, WrongKind};
+use super::refusals::{NO_DIGEST, WRONG_KIND, WrongKind};
 use super::transactions::CUT_WRITE;
 use super::{NO_DEADLINE, Record, Table};
 use crate::command::{Comparison, Condition, Deadline, Expiry, List, SetAnswer};
@@ -57,6 +57,9 @@ impl Table {
         let found = self.find_live(hash, key, record);
         if self.is_collection_at(found) {
             return out.error(WRONG_KIND);
+        }
+        if comparison == Comparison::NoDigest && found.is_some() {
+            return out.error(NO_DIGEST);
         }
         let wanted = self.compares(comparison, found);
         self.set_found(
@@ -147,6 +150,7 @@ impl Table {
             (Comparison::NotEqual(_), Some(_)) => true,
             (Comparison::DigestEqual(digest), Some(reference)) => reference.digest == digest,
             (Comparison::DigestNotEqual(digest), Some(reference)) => reference.digest != digest,
+            (Comparison::NoDigest, Some(_)) => false,
         }
     }
 

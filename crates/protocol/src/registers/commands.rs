@@ -160,7 +160,7 @@ fn needs(command: &Command<'_>) -> (&'static str, &'static str) {
         SetIf { comparison: Comparison::Equal(_), .. } => "SET IFEQ",
         SetIf { comparison: Comparison::NotEqual(_), .. } => "SET IFNE",
         SetIf { comparison: Comparison::DigestEqual(_), .. } => "SET IFDEQ",
-        SetIf { comparison: Comparison::DigestNotEqual(_), .. } => "SET IFDNE",
+        SetIf { comparison: Comparison::DigestNotEqual(_) | Comparison::NoDigest, .. } => "SET IFDNE",
         DeleteIf { .. } => "DELEX or DELIFEQ",
         command => command.name(),
     };

@@ -124,6 +124,7 @@ fn every_command<'a>(
         set_if(Comparison::NotEqual(b""), SetAnswer::Before),
         set_if(Comparison::DigestEqual(u64::MAX), SetAnswer::Status),
         DeleteIf { key, comparison: Comparison::DigestNotEqual(1) },
+        DeleteIf { key, comparison: Comparison::NoDigest },
         Transaction(drafts[0].transaction()),
         Transaction(drafts[1].transaction()),
         Fenced(fenced),

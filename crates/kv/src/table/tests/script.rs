@@ -71,6 +71,7 @@ fn comparison<'a>(words: &[&'a [u8]]) -> Option<Comparison<'a>> {
         [b"IFEQ", value, ..] => Some(Comparison::Equal(value)),
         [b"IFNE", value, ..] => Some(Comparison::NotEqual(value)),
         [b"IFDEQ", hex, ..] => Some(Comparison::DigestEqual(digest(hex))),
+        [b"IFDNE", b"?", ..] => Some(Comparison::NoDigest),
         [b"IFDNE", hex, ..] => Some(Comparison::DigestNotEqual(digest(hex))),
         [_, ref rest @ ..] => comparison(rest),
         [] => None,

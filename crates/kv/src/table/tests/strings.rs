@@ -324,6 +324,11 @@ fn a_value_is_compared_by_its_digest() {
         SET k v IFDNE 2D06800538D394C2      -> nil
         SET k v IFDEQ 2D06800538D394C2      -> OK
         GET k                               -> "v"
+        SET k w IFDNE ?                     -> !ERR must be exactly 16 hexadecimal characters
+        GET k                               -> "v"
+        DEL k                               -> 1
+        SET k w IFDNE ?                     -> OK
+        GET k                               -> "w"
     "#,
     );
 }
