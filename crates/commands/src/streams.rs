@@ -350,6 +350,29 @@ pub(super) fn xcfgset<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context:
     stream(StreamCommand::Remember { key: key(arguments, 1)?, duration_s, most })
 }
 
+/// Reads a name that `XADD … IDMP` would take.
+fn name_of_sent<'a>(
+    arguments: Arguments<'a>,
+    index: usize,
+    empty: &'static str,
+) -> Result<&'a [u8], CommandError> {
+    match name(arguments, index)? {
+        b"" => Err(CommandError::OfStream(empty)),
+        name => Ok(name),
+    }
+}
+
+pub(super) fn xidmprecord<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
+    needs_second_level(context)?;
+    id(at(arguments, 4))?;
+    stream(StreamCommand::Record {
+        key: key(arguments, 1)?,
+        producer: name_of_sent(arguments, 2, "ERR producer ID must be non-empty")?,
+        name: name_of_sent(arguments, 3, "ERR idempotent ID must be non-empty")?,
+        id: at(arguments, 4),
+    })
+}
+
 parsers! { (arguments, scratch, context)
     xrange => range(false, arguments, scratch);
     xrevrange => range(true, arguments, scratch);

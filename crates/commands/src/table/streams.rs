@@ -67,7 +67,7 @@ static XINFO: [CommandSpec; 4] = [
 ];
 
 /// The rows, in the order of the listing.
-pub(super) const STREAMS: [CommandSpec; 19] = [
+pub(super) const STREAMS: [CommandSpec; 20] = [
     changes("xadd", -5, streams::xadd)
         .flags(STORE.with(&[Fast]))
         .keys(key(UPDATES))
@@ -168,6 +168,13 @@ pub(super) const STREAMS: [CommandSpec; 19] = [
         .help(
             "key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]",
             "Sets for how long, and how many of each producer, names of sent entries are remembered",
+        ),
+    changes("xidmprecord", 5, streams::xidmprecord)
+        .keys(key(UPDATES))
+        .docs(Group::Stream, "8.6.0", "O(log N) for N names of entries")
+        .help(
+            "key producer name id",
+            "Remembers that a producer has sent an entry under a name, as XADD with IDMP does",
         ),
     reads("xpending", -3, streams::xpending)
         .tips(&["nondeterministic_output"])

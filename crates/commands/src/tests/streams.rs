@@ -53,6 +53,8 @@ fn options_of_streams_are_read() {
         "XCFGSET k IDMP-MAXSIZE 10000",
         StreamCommand::Remember { key, duration_s: None, most: Some(10_000) },
     );
+    let (producer, name, id) = (&b"p"[..], &b"n"[..], &b"5"[..]);
+    stream("XIDMPRECORD k p n 5", StreamCommand::Record { key, producer, name, id });
     let mut scratch = Vec::new();
     let ends = List::build(&mut scratch, [&b"(1"[..], b"+"]);
     stream("XREVRANGE k + (1", StreamCommand::Range { key, ends, is_reverse: true, count: None });
@@ -141,6 +143,7 @@ fn what_nodes_of_release_1_do_not_know_waits_for_the_second_level() {
         "XADD k IDMPAUTO p * f v",
         "XTRIM k MAXLEN 1 ACKED",
         "XCFGSET k IDMP-DURATION 1",
+        "XIDMPRECORD k p n 1-1",
         "XREADGROUP GROUP g c CLAIM 1 STREAMS k >",
     ] {
         assert_eq!(at_first(line), Err(CommandError::NeedsLevel(2).to_string()), "{line}");
@@ -209,6 +212,7 @@ fn errors_of_commands_on_streams_are_those_of_redis() {
         ("XCFGSET s", "ERR At least one parameter must be specified"),
         ("XCFGSET s IDMP-DURATION", syntax),
         ("XCFGSET s foo 1", syntax),
+        ("XIDMPRECORD s p n -1", "ERR Invalid stream ID specified as stream command argument"),
         ("XCFGSET s IDMP-DURATION 00", integer),
         ("XCFGSET s IDMP-DURATION 86401", "ERR IDMP-DURATION must be between 1 and 86400 seconds"),
         ("XCFGSET s IDMP-MAXSIZE 0", "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"),

@@ -398,6 +398,7 @@ impl StreamCommand<'_> {
                 let names = words.iter().skip(2).take(2).map(|name| 2 * name.len() as u64);
                 GROUP_BYTES + names.sum::<u64>()
             }
+            Record { producer, name, .. } => GROUP_BYTES + 2 * (producer.len() + name.len()) as u64,
             Release { ids, is_forced: true, .. } => (ids.len() as u64).saturating_mul(PENDING_BYTES),
             CreateGroup { .. } | CreateConsumer { .. } | Claim { .. } | ClaimRange { .. } => GROUP_BYTES,
             Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } => 0,

@@ -348,6 +348,9 @@ family! {
         /// Sets for how long, and how many of each producer, names of entries are remembered. If that changes something, all
         /// are forgotten (`XCFGSET`).
         Remember = 82 "XCFGSET" Changes { key: &'a [u8], duration_s: Option<u64>, most: Option<u64> };
+        /// Remembers that a producer has sent an entry, which exists, under a name (`XIDMPRECORD`).
+        Record = 83 "XIDMPRECORD" Grows { key: &'a [u8], producer: &'a [u8], name: &'a [u8], id: &'a [u8] }
+            adds(More);
     }
 }
 

@@ -295,3 +295,22 @@ fn client_list_has_sizes_and_all_flags() {
     assert!(answer.contains("flags=Oe") && answer.contains("flags=x"), "{answer}");
     assert_eq!(cluster.ask(other, "CLIENT KILL MAXAGE 1000"), "0");
 }
+
+#[test]
+fn a_node_that_keeps_what_has_expired_removes_it_once_told_to() {
+    let mut cluster = setup(1, &["prefix= replication=consensus"])
+        .with(|configuration| configuration.enable_debug_command = DebugCommand::Yes)
+        .start();
+    let client = cluster.client(1);
+    assert_eq!(cluster.ask(client, "DEBUG SET-ACTIVE-EXPIRE 0"), "OK");
+    assert_eq!(cluster.ask(client, "SET k v PX 1"), "OK");
+    cluster.turns(500);
+    assert_eq!(cluster.ask(client, "DBSIZE"), "1");
+    assert!(cluster.ask(client, "INFO stats").contains("expired_keys_active:0"));
+    assert_eq!(cluster.ask(client, "DEBUG SET-ACTIVE-EXPIRE 1"), "OK");
+    cluster.turns(500);
+    assert_eq!(cluster.ask(client, "DBSIZE"), "0");
+    assert!(cluster.ask(client, "INFO stats").contains("expired_keys_active:1"));
+    assert_eq!(cluster.ask(client, "CONFIG RESETSTAT"), "OK");
+    assert!(cluster.ask(client, "INFO stats").contains("expired_keys:0"));
+}

@@ -121,6 +121,7 @@ const TEMPLATES: &[&str] = &[
     "XADD q IDMP consumer member * member value",
     "XADD q IDMPAUTO consumer MINID id ACKED * member value",
     "XCFGSET q IDMP-MAXSIZE 2",
+    "XIDMPRECORD q consumer member id",
 ];
 
 /// Commands of consumers of groups. A copy can follow them only if its clock advances.

@@ -336,6 +336,7 @@ fn every_command<'a>(
         StreamCommand::Release { key, group, ids: list, deliveries: i64::MAX, is_forced: true },
         StreamCommand::AddOnce { key, words: list, trim: None, if_present: false },
         StreamCommand::Remember { key, duration_s: Some(60), most: None },
+        StreamCommand::Record { key, producer: b"p", name: b"n", id: b"5-1" },
     ];
     commands.extend(streams.map(OnStream));
     commands

@@ -450,7 +450,7 @@ impl StreamCommand<'_> {
             PendingRange { key, .. } => known.size(key).ns(15, 0),
             Pending { .. } | InfoConsumers { .. } | DescribeConsumers { .. } => 2500,
             Trim { key, threshold, trim } => trimmed(key, threshold, trim),
-            Remember { .. } => 8000,
+            Remember { .. } | Record { .. } => 8000,
             DestroyGroup { .. } => 8000,
             InfoFull { key, count: 0 } | DescribeFull { key, count: 0 } => told(known.size(key)),
             InfoFull { key, count } | DescribeFull { key, count } => {

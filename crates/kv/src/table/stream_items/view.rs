@@ -224,6 +224,11 @@ impl<'a> Stream<'a> {
         })
     }
 
+    /// Whether it is remembered which producer has sent an entry.
+    pub(in crate::table) fn is_sent(self, id: StreamId) -> bool {
+        self.find_key(&super::items::sent_by_all_key(id)).1.is_some()
+    }
+
     /// The last id whose entry was removed from between others, if any was. Up to it, the number of entries does not follow
     /// from ids.
     pub(in crate::table) fn gaps_up_to(self) -> Option<StreamId> {

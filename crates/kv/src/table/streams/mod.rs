@@ -328,6 +328,7 @@ impl Table {
                 write_removals(&removals, out);
             }),
             Remember { duration_s, most, .. } => self.set_remembered(found, duration_s, most, record, out),
+            Record { producer, name, id, .. } => self.record_sent(found, (producer, name), id, record, out),
             SetId { ids, added, .. } => self.set_id(found, ids, added, record, out),
             _ => self.change_group(command, found, record, out),
         };
@@ -370,6 +371,37 @@ impl Table {
                 stream.forget_all();
                 stream.put_producers(producers);
             });
+        }
+        out.ok();
+        Ok(())
+    }
+
+    /// `XIDMPRECORD`.
+    fn record_sent(
+        &mut self,
+        found: Found<'_>,
+        (producer, name): (&[u8], &[u8]),
+        id: &[u8],
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) -> Result<(), &'static str> {
+        let id = StreamId::parse(id, 0).ok_or(NOT_AN_ID)?;
+        if found.place.is_none() {
+            return Err(NO_SUCH_KEY);
+        }
+        let stream = self.stream_at(found);
+        if stream.find(id).is_none() {
+            return Err("ERR No such message in stream");
+        }
+        let producers = stream.producers();
+        let sent = stream.producer(producer).and_then(|number| stream.sent(number, name));
+        match sent.filter(|id| !changes::is_forgotten(*id, producers, record.time)) {
+            Some(sent) if sent == id => {}
+            Some(_) => return Err("ERR IID already exists for this producer with a different stream ID"),
+            None if stream.is_sent(id) => {
+                return Err("ERR the entry was sent by another producer, or under another name");
+            }
+            None => self.change_one(found, record, |stream| stream.remember(producer, name, id, record.time)),
         }
         out.ok();
         Ok(())

@@ -455,6 +455,7 @@ fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
             let most = option(b"IDMP-MAXSIZE").map(|number| number as u64);
             StreamCommand::Remember { key, duration_s, most }
         }
+        [b"XIDMPRECORD", key, producer, name, id] => StreamCommand::Record { key, producer, name, id },
         [b"XINFO", b"STREAM", key, b"2"] => StreamCommand::Describe { key },
         [b"XINFO", b"FULL", key, count, b"2"] => {
             StreamCommand::DescribeFull { key, count: number(count) as u64 }

@@ -345,6 +345,31 @@ fn what_a_consumer_gives_back_can_be_claimed_at_once() {
 }
 
 #[test]
+fn what_a_producer_has_sent_can_be_told() {
+    play(
+        r#"
+        XIDMPRECORD s p 1 1000000-0 -> !ERR no such key
+        XADD s * f v            -> "1000000-0"
+        XADD s * f v            -> "1000000-1"
+        XIDMPRECORD s p 1 1000000-7 -> !ERR No such message in stream
+        XIDMPRECORD s p 1 1000000-0 -> OK
+        XIDMPRECORD s p 1 1000000-0 -> OK
+        XIDMPRECORD s p 1 1000000-1 -> !ERR IID already exists for this producer with a different stream ID
+        XIDMPRECORD s p 2 1000000-0 -> !ERR the entry was sent by another producer, or under another name
+        XIDMPRECORD s q 1 1000000-0 -> !ERR the entry was sent by another producer, or under another name
+        XIDMPRECORD s q 1 1000000-1 -> OK
+        XADD s IDMP p 1 * f w   -> "1000000-0"
+        XADD s IDMP q 1 * f w   -> "1000000-1"
+        XLEN s                  -> 2
+        wait 100000
+        XADD s IDMP p 1 * f w   -> "1100000-0"
+        XIDMPRECORD s q 1 1100000-0 -> !ERR the entry was sent by another producer, or under another name
+        XIDMPRECORD s p 1 1100000-0 -> OK
+    "#,
+    );
+}
+
+#[test]
 fn what_a_producer_has_sent_is_added_once() {
     play(
         r#"
@@ -439,6 +464,7 @@ fn commands_on_streams_refuse_other_types_and_the_reverse() {
         "XNACK t g FAIL 1",
         "XADD t IDMP p 1 * f v",
         "XCFGSET t IDMP-DURATION 1",
+        "XIDMPRECORD t p n 1-1",
         "XREADGROUP g a 2 STREAMS s t > >",
         "GET s",
         "LPUSH s a",
