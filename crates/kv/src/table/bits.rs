@@ -124,6 +124,10 @@ impl Table {
                 self.estimate(keys, now, out);
                 return 0;
             }
+            Registers { key, encoding } => {
+                self.registers(key, encoding, now, out);
+                return 0;
+            }
             Common { first, second, answer, least } => {
                 self.common(first, second, answer, least, now, out);
                 return 0;
@@ -179,7 +183,7 @@ impl Table {
             Merge { to, keys } => self.merge_sketches(to, keys, record, out),
             // Answered by `read_bytes`.
             GetBit { .. } | CountBits { .. } | FindBit { .. } => {}
-            ReadFields { .. } | Estimate { .. } | Common { .. } => {}
+            ReadFields { .. } | Estimate { .. } | Common { .. } | Registers { .. } => {}
         }
     }
 

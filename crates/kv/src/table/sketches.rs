@@ -4,7 +4,7 @@ use super::refusals::WRONG_KIND;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;
-use crate::reply::ReplyBuffer;
+use crate::reply::{Reply, ReplyBuffer};
 use crate::sketch::{NO_REGISTERS, Sketch, estimate};
 
 impl Table {
@@ -58,6 +58,24 @@ impl Table {
         match known {
             Some(known) if keys.len() == 1 => out.integer(known as i64),
             _ => out.integer(estimate(&all) as i64),
+        }
+    }
+
+    /// `PFDEBUG`.
+    pub(super) fn registers(&mut self, key: &[u8], encoding: bool, now: UnixMs, out: &mut ReplyBuffer) {
+        let mut all = NO_REGISTERS;
+        let merged = self.sketch(key, now).and_then(|sketch| {
+            let sketch = sketch.ok_or("ERR The specified key does not exist")?;
+            sketch.merge_into(&mut all)?;
+            Ok(sketch.is_dense())
+        });
+        match merged {
+            Err(error) => out.error(error),
+            Ok(is_dense) if encoding => out.push(Reply::Status(if is_dense { b"dense" } else { b"sparse" })),
+            Ok(_) => {
+                out.array(all.len());
+                all.iter().for_each(|value| out.integer(i64::from(*value)));
+            }
         }
     }
 
