@@ -308,6 +308,8 @@ pub enum ServerCommand {
     SwapDatabases,
     /// `HOTKEYS`.
     HotKeys,
+    /// `CLUSTER RESET`.
+    ClusterReset,
     /// `LOLWUT`.
     Lolwut,
     /// `MODULE LIST`.

@@ -407,7 +407,7 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
     help_of("keyspace|help").docs(Group::Cluster, "3.0.0", "O(1)"),
 ];
 
-pub(super) static CLUSTER: [CommandSpec; 28] = [
+pub(super) static CLUSTER: [CommandSpec; 29] = [
     node("cluster|add", 7, NodeCommand::Cluster(ClusterCommand::Add))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -536,6 +536,11 @@ pub(super) static CLUSTER: [CommandSpec; 28] = [
         .tips(&["nondeterministic_output"])
         .docs(Group::Cluster, "3.0.0", "O(N) for N groups")
         .help("", "Returns what this node says of itself as JSON: its health, and figures"),
+    node("cluster|reset", -2, NodeCommand::Server(ServerCommand::ClusterReset))
+        .flags(OPERATORS)
+        .in_categories(&[ClusterCategory])
+        .docs(Group::Cluster, "3.0.0", "O(1)")
+        .help("[HARD|SOFT]", "Is refused: CLUSTER REMOVE takes a node out of its cluster"),
     node("cluster|shards", 2, NodeCommand::Cluster(ClusterCommand::Shards))
         .flags(Flags::of(&[Stale]))
         .tips(&["nondeterministic_output"])

@@ -73,7 +73,6 @@ const DELIBERATE: &[(&str, &[&str])] = &[
             "cluster|forget: missing",
             "cluster|meet: missing",
             "cluster|replicate: missing",
-            "cluster|reset: missing",
             "cluster|saveconfig: missing",
             "cluster|set-config-epoch: missing",
             "cluster|setslot: missing",

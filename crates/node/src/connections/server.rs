@@ -31,6 +31,9 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
              of a turn. CONFIG SET commandlog-request-larger-than and commandlog-reply-larger-than log keys with much traffic, SLOWLOG \
              slow ones",
         ),
+        ServerCommand::ClusterReset => replies.error(
+            "ERR CLUSTER RESET is refused: a node keeps its part of the data until others have it. CLUSTER REMOVE id takes a node out",
+        ),
         ServerCommand::Lolwut => {
             let text = format!(
                 "  o---o\n   \\ /     two of three are a quorum\n    o\n\nQuorate ver. {}\n",

@@ -184,7 +184,7 @@ fn commands_about_missing_features_get_true_replies() {
         "BGREWRITEAOF",
         "SHUTDOWN",
         "CLIENT CACHING YES",
-        "DEBUG SET-ACTIVE-EXPIRE 0",
+        "CLUSTER RESET",
         "CONFIG REWRITE",
         "SCRIPT DEBUG YES",
         "MODULE LOAD x",
