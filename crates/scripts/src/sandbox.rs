@@ -148,6 +148,12 @@ fn guard(lua: &Lua, globals: &Table, meter: &Rc<Meter>, by_second_rules: bool) -
     let environment = lua.create_table()?;
     let rules = read_only(lua)?;
     rules.raw_set("__index", globals)?;
+    if by_second_rules {
+        // What `getmetatable(_G)` returns.
+        let shown = lua.create_table_with_capacity(0, 0)?;
+        shown.set_metatable(Some(read_only(lua)?))?;
+        rules.raw_set("__metatable", shown)?;
+    }
     environment.set_metatable(Some(rules))?;
     globals.raw_set("_G", &environment)?;
     Ok(environment)

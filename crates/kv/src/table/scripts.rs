@@ -315,12 +315,9 @@ impl Access<'_> {
         self.table.changes.return_to(changes);
     }
 
-    /// Notes what a command reads. As in Redis, a script that reads anything counts as having read all its declared keys.
+    /// Notes what a command reads.
     fn note_read(&mut self, command: &Command<'_>) {
         let Some(reads) = &mut self.reads else { return };
-        if reads.keys.is_empty() {
-            self.keys.iter().for_each(|(key, _)| reads.add(key));
-        }
         command.for_each_key(|key| reads.add(key));
     }
 

@@ -210,14 +210,10 @@ fn a_script_reports_the_keys_it_has_read_on_request() {
         keys.join(" ")
     };
     assert_eq!(reads_of(&["SET p:b 1\nDEL p:c"], true), "", "it only writes");
-    assert_eq!(reads_of(&["GET p:b\nSET p:x 1"], true), "p:a p:b", "all declared ones count as read");
-    assert_eq!(reads_of(&["EXISTS p:c p:d\nGET q"], true), "p:a p:b p:c p:d", "a refused key does not");
-    assert_eq!(reads_of(&["GET p:c"], false), "p:a p:b p:c");
-    assert_eq!(
-        reads_of(&["GET p:c", "GET p:d"], true),
-        "p:a p:b p:c p:d",
-        "a transaction reports the keys once"
-    );
+    assert_eq!(reads_of(&["GET p:b\nSET p:x 1"], true), "p:b", "not all that was declared");
+    assert_eq!(reads_of(&["EXISTS p:c p:d\nGET q"], true), "p:c p:d", "a refused key does not count");
+    assert_eq!(reads_of(&["GET p:c"], false), "p:c");
+    assert_eq!(reads_of(&["GET p:c", "GET p:d"], true), "p:c p:d", "a transaction reports the keys once");
     assert_eq!(reads_of(&["SET p:b 2", "SET p:a 1"], true), "");
 }
 
