@@ -180,6 +180,15 @@ impl Entry {
         }
     }
 
+    /// Moves the value to another key.
+    pub(super) fn moved_under(self, key: &[u8], stamp: Stamp) -> Entry {
+        if self.collection().is_none() {
+            return Entry::new(key, self.value(), stamp);
+        }
+        let Some(collection) = self.into_collection() else { unreachable!("it has just been seen") };
+        Entry::of_collection(key, collection, stamp)
+    }
+
     /// Lends the allocation, which does not move: clones of this entry share it too.
     pub(super) fn lend(&mut self) -> &Arc<Vec<u8>> {
         if let Allocation::Own(bytes) = &mut self.0 {
@@ -400,9 +409,9 @@ impl Entry {
         is_it
     }
 
-    /// Replaces everything but the key, in place if the size allows.
+    /// Replaces everything but the key, in place if the size allows. Returns the large collection that the entry held, if any.
     #[inline]
-    pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) {
+    pub(super) fn overwrite(&mut self, value: &[u8], stamp: Stamp) -> Option<Collection> {
         let start = HEADER_BYTES + self.key_length();
         let needed = start + value.len();
         if Self::fits(needed, self.bytes().len()) && !self.is_held_elsewhere() && self.collection().is_none()
@@ -410,8 +419,10 @@ impl Entry {
             let bytes = self.bytes_mut();
             write_header(bytes, start - HEADER_BYTES, value.len(), stamp);
             bytes[start..needed].copy_from_slice(value);
+            None
         } else {
-            *self = Self::new(self.key(), value, stamp);
+            let after = Self::new(self.key(), value, stamp);
+            std::mem::replace(self, after).into_collection()
         }
     }
 

@@ -170,7 +170,8 @@ impl Table {
         if !collection.is_changed {
             return (answer, false);
         }
-        collection.order_if_small();
+        collection.order_if_small(&mut self.discarded_nodes);
+        self.discarded_nodes.count_shared(collection.take_shared());
         if collection.len() > 0 {
             // An empty collection is removed with its previous version: the mark of its removal must have the version that
             // a small collection's mark would have, because whether a collection is large differs between replicas.

@@ -40,7 +40,7 @@ impl Table {
             self.changes.note_as(from, ChangeClass::Generic, "rename_from");
             let entry = self.take(place, record);
             let stamp = record.stamp(entry.deadline(), entry.kind());
-            self.put_entry(entry.under(to, stamp), record);
+            self.put_entry(entry.moved_under(to, stamp), record);
         }
         if if_absent { out.integer(1) } else { out.ok() }
     }

@@ -209,6 +209,8 @@ pub struct Table {
     discarded: Vec<Index>,
     /// The same for nodes of large collections.
     discarded_nodes: Discarded,
+    /// The same for nodes of contents that were removed as a whole.
+    cleared: Discarded,
     /// The state of the random numbers of writes: set by each record, so that all replicas draw the same numbers.
     write_seed: u64,
     /// The same for reads: set by each script, otherwise arbitrary.
@@ -283,6 +285,7 @@ impl Table {
             arriving_items: BTreeMap::new(),
             discarded: Vec::new(),
             discarded_nodes: Discarded::default(),
+            cleared: Discarded::default(),
             write_seed: 0,
             read_seed: 0,
             spare: None,
@@ -761,9 +764,10 @@ impl Table {
         self.take_followers_of(&mut before);
         self.discard(before.index.take());
         self.discarded.append(&mut before.discarded);
-        self.discarded_nodes.append(&mut before.discarded_nodes);
+        self.cleared.append(&mut before.discarded_nodes);
+        self.cleared.append(&mut before.cleared);
         for snapshot in before.snapshots {
-            snapshot.discard(&mut self.discarded_nodes);
+            snapshot.discard(&mut self.cleared);
         }
     }
 
@@ -771,13 +775,15 @@ impl Table {
     /// freeing ten million at once would take seconds. Returns whether there is more. Changes nothing visible.
     pub fn tidy(&mut self, keys: usize) -> bool {
         let mut dropped = 0;
-        while dropped < keys && !self.discarded_nodes.is_empty() {
-            dropped += self.discarded_nodes.drop_some();
+        for nodes in [&mut self.discarded_nodes, &mut self.cleared] {
+            while dropped < keys && !nodes.is_empty() {
+                dropped += nodes.drop_some();
+            }
         }
         while dropped < keys
             && let Some(index) = self.discarded.last_mut()
         {
-            match index.drop_some(&mut self.discarded_nodes) {
+            match index.drop_some(&mut self.cleared) {
                 0 => drop(self.discarded.pop()),
                 count => dropped += count,
             }
@@ -792,7 +798,7 @@ impl Table {
 
     /// Whether [`Table::tidy`] has nothing to do.
     pub fn is_tidy(&self) -> bool {
-        self.discarded.is_empty() && self.discarded_nodes.is_empty()
+        self.discarded.is_empty() && self.discarded_nodes.is_empty() && self.cleared.is_empty()
     }
 
     /// The highest version ever given in this table.

@@ -120,6 +120,11 @@ impl Snapshot {
         }
     }
 
+    /// Where its copies end: what they share does not count any more once the table was cleared.
+    fn discarded<'d>(&self, (live, cleared): (&'d mut Discarded, &'d mut Discarded)) -> &'d mut Discarded {
+        if self.kept.is_some() { cleared } else { live }
+    }
+
     /// Ends the snapshot: large collections are freed little by little. Returns the index that it kept.
     pub(super) fn discard(self, discarded: &mut Discarded) -> Option<Arc<Index>> {
         let saved = self.saved.into_iter().chain(self.in_pieces.and_then(|in_pieces| in_pieces.saved));
@@ -469,7 +474,8 @@ impl Table {
             return false;
         };
         let spilled = &mut Counted::default();
-        snapshot.chunk((&self.index, &self.long), bytes_max, out, spilled, &mut self.discarded_nodes)
+        let discarded = snapshot.discarded((&mut self.discarded_nodes, &mut self.cleared));
+        snapshot.chunk((&self.index, &self.long), bytes_max, out, spilled, discarded)
     }
 
     /// Like [`Table::snapshot_chunk`], but in the format of Redis's files. A chunk exceeds `bytes_max` by at most a string,
@@ -484,7 +490,8 @@ impl Table {
         expiring: Option<&mut Vec<ExpiringField>>,
     ) -> Option<bool> {
         let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id)?;
-        Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, &mut self.discarded_nodes))
+        let discarded = snapshot.discarded((&mut self.discarded_nodes, &mut self.cleared));
+        Some(snapshot.dump_chunk(&self.index, bytes_max, out, expiring, discarded))
     }
 
     /// All keys, including expired ones that have not been removed yet, as a Redis file with only database 0. Without locks
@@ -539,8 +546,12 @@ impl Table {
     ) -> bool {
         let mut spilled = Counted { is_on: true, ..Counted::default() };
         let snapshot = self.snapshots.iter_mut().find(|snapshot| snapshot.id == id);
-        let (table, discarded) = ((&self.index, &self.long), &mut self.discarded_nodes);
-        let more = snapshot.is_some_and(|it| it.chunk(table, bytes_max, out, &mut spilled, discarded));
+        let (table, live, cleared) =
+            ((&self.index, &self.long), &mut self.discarded_nodes, &mut self.cleared);
+        let more = snapshot.is_some_and(|it| {
+            let discarded = it.discarded((live, cleared));
+            it.chunk(table, bytes_max, out, &mut spilled, discarded)
+        });
         *references = spilled.references;
         more
     }
@@ -549,7 +560,9 @@ impl Table {
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(place) = self.snapshots.iter().position(|snapshot| snapshot.id == id) else { return };
         // The last snapshot that holds a kept index returns it.
-        let kept = self.snapshots.remove(place).discard(&mut self.discarded_nodes);
+        let snapshot = self.snapshots.remove(place);
+        let discarded = snapshot.discarded((&mut self.discarded_nodes, &mut self.cleared));
+        let kept = snapshot.discard(discarded);
         if let Some(index) = kept.and_then(Arc::into_inner) {
             self.discard(index);
         }

@@ -10,6 +10,7 @@ use super::collections::Collection;
 use super::entry::{Entry, Stamp};
 use super::index::{Index, KeyHash, Place};
 use super::kind::Kind;
+use super::tree::Nodes;
 use super::{NO_DEADLINE, Record, Table};
 use crate::coded::Reference;
 use crate::{SharedBytes, UnixMs};
@@ -91,18 +92,34 @@ impl Table {
     }
 
     /// Stores an entry in place of its key's current one, if any.
-    pub(super) fn put_entry(&mut self, entry: Entry, record: Record) {
+    pub(super) fn put_entry(&mut self, mut entry: Entry, record: Record) {
+        self.count_shared(&mut entry);
         let hash = self.index.hash(entry.key());
         match self.find(hash, entry.key()) {
             Some((place, _)) => {
                 let deadline = entry.deadline();
                 self.note_overwritten(place, entry.kind(), record);
-                let before = self.index.entry(place).collection().cloned();
-                self.change(place, deadline, record, |before| *before = entry);
-                self.bury(before);
+                let mut replaced = None;
+                self.change(place, deadline, record, |before| {
+                    replaced = std::mem::replace(before, entry).into_collection();
+                });
+                self.bury(replaced);
             }
             None => self.insert(hash, entry, record),
         }
+    }
+
+    /// From now on counts what the entry shares with others.
+    fn count_shared(&mut self, entry: &mut Entry) {
+        if let Some(collection) = entry.collection_mut() {
+            self.discarded_nodes.count_shared(collection.take_shared());
+        }
+    }
+
+    /// Bytes of large collections that copies share: so much memory may their changes still take, even those that only
+    /// remove.
+    pub fn shared_bytes(&self) -> usize {
+        self.discarded_nodes.shared_bytes()
     }
 
     /// Frees a large collection little by little.
@@ -155,10 +172,11 @@ impl Table {
         kind: Kind,
         record: Record,
     ) -> UnixMs {
-        let before = self.index.entry(place).collection().cloned();
-        let deadline_before = self
-            .change(place, deadline, record, |entry| entry.overwrite(value, record.stamp(deadline, kind)));
-        self.bury(before);
+        let mut replaced = None;
+        let deadline_before = self.change(place, deadline, record, |entry| {
+            replaced = entry.overwrite(value, record.stamp(deadline, kind));
+        });
+        self.bury(replaced);
         deadline_before
     }
 
@@ -352,7 +370,8 @@ impl Table {
             let entry = self.take_out(place, record);
             self.bury(entry.into_collection());
         }
-        if let Some(entry) = before {
+        if let Some(mut entry) = before {
+            self.count_shared(&mut entry);
             self.insert(hash, entry, record);
         }
     }
@@ -360,6 +379,8 @@ impl Table {
     /// Removes all keys. Open snapshots that have not walked all keys keep the old index.
     pub(super) fn remove_all(&mut self, record: Record) {
         let index = self.index.take();
+        // What they share does not count any more.
+        self.cleared.append(&mut self.discarded_nodes);
         self.removed_versions.note_all(self.floor);
         self.changes.clear_all();
         if self.snapshots.is_empty() {
@@ -378,15 +399,15 @@ impl Table {
         self.raise_floor(record);
     }
 
-    /// Drops an index: a small one at once, a large one through [`Table::tidy`]. If small ones were deferred too, any
-    /// number could accumulate before the next call of `tidy`.
+    /// Drops the index of former contents: a small one at once, a large one through [`Table::tidy`]. If small ones were
+    /// deferred too, any number could accumulate before the next call of `tidy`.
     pub(super) fn discard(&mut self, mut index: Index) {
         const AT_ONCE: usize = 1000;
         if index.len() > AT_ONCE {
             self.statistics.freed_later += index.len() as u64;
             self.discarded.push(index);
         } else {
-            index.drain().filter_map(Entry::into_collection).for_each(|it| self.bury(Some(it)));
+            index.drain().filter_map(Entry::into_collection).for_each(|it| it.discard(&mut self.cleared));
         }
     }
 
@@ -404,12 +425,17 @@ impl Table {
         let (mut len, mut bytes, mut expiring, mut tombstones) = (0, 0, 0, 0);
         let (mut expiries, mut fields_due) = (BTreeSet::new(), BTreeSet::new());
         let mut references = BTreeMap::<Reference, u32>::new();
+        let (mut nodes, mut in_trees) = (Nodes::default(), 0);
         for (hash, entry) in self.index.walk_from(KeyHash::default()) {
             let deadline = entry.deadline();
             assert_eq!(hash, self.index.hash(entry.key()), "an entry is not where its key is looked for");
             assert!(entry.version() <= self.floor, "a key's version is above the floor");
             len += 1;
             bytes += entry.memory_bytes();
+            if let Some(collection) = entry.collection() {
+                in_trees += collection.memory_bytes();
+                collection.visit_nodes(&mut nodes);
+            }
             tombstones += usize::from(deadline == DELETED);
             if expires(deadline) {
                 expiring += 1;
@@ -428,6 +454,10 @@ impl Table {
             (self.expiring, self.tombstones),
             "keys that expire, and tombstones"
         );
+        // Nodes in other places are those of copies for snapshots, and of trees that are set aside.
+        if self.snapshots.is_empty() && self.discarded_nodes.is_empty() {
+            assert_eq!(self.shared_bytes(), in_trees - nodes.bytes(), "bytes that collections share");
+        }
         assert_eq!(expiries, self.expiries, "the deadlines of keys");
         assert_eq!(fields_due, self.fields_due, "the first deadlines of hashes' fields");
         self.references_are_counted(references);

@@ -5,7 +5,7 @@
 //! decided by that measurement; what clients hold is counted separately. Two rules follow:
 //!
 //! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients
-//!   hold. When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's
+//!   hold, and what copies of collections share: changes of them may take it at any time, even if they only remove. When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's
 //!   `OOM`; reads, and commands that free memory, continue. The decision is made where a command is ordered, so
 //!   replicas stay equal. Nodes inform each other when they are full, and the node that orders refuses if any member
 //!   of the group is full.
@@ -52,6 +52,8 @@ pub(crate) struct Memory {
     bytes_max: u64,
     /// The process's memory at the last measurement.
     resident: u64,
+    /// What copies of collections share, which changes of them may still take: see [`kv::Table::shared_bytes`].
+    shared: u64,
     /// The part of it that the server holds for clients: requests that have not arrived whole.
     inputs: u64,
     /// The part of it that sessions hold, as of the last count.
@@ -118,9 +120,9 @@ impl Memory {
         self.bytes_max / 8
     }
 
-    /// The memory that data takes.
+    /// The memory that data takes, each copy of a collection as if it shared nothing.
     pub(crate) fn data_bytes(&self) -> u64 {
-        self.resident.saturating_sub(self.clients_bytes())
+        self.resident.saturating_sub(self.clients_bytes()) + self.shared
     }
 
     /// The memory that clients hold.
@@ -235,8 +237,10 @@ impl Memory {
 
 /// Takes a measurement: see [`crate::Node::measured`].
 pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, traffic: u64) {
+    let shared = shared_bytes(cx);
     let memory = &mut cx.memory;
     (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
+    memory.shared = shared;
     memory.measured_us = cx.now.monotonic_us;
     memory.added = 0;
     if resident > memory.bytes_max / 2 {
@@ -248,6 +252,13 @@ pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, tra
         close_gate(cx);
         announce(cx);
     }
+}
+
+/// What the tables of all groups share among copies.
+fn shared_bytes(cx: &Context) -> u64 {
+    let groups = (0..).map_while(|place| cx.groups.id_at(place)).filter_map(|id| cx.groups.get(id));
+    let replicas = groups.filter_map(|group| group.replica.as_ref());
+    replicas.map(|replica| replica.table().shared_bytes() as u64).sum()
 }
 
 fn close_gate(cx: &mut Context) {
@@ -383,6 +394,8 @@ mod tests {
         assert_eq!(judge(769, 0), (true, true));
         assert_eq!(judge(750, 0), (false, true), "not at once");
         assert_eq!(judge(735, 0), (true, false));
+        memory.shared = 40 << 20;
+        assert_eq!((memory.judge(), memory.is_full), (true, true), "what copies share is data");
     }
 
     #[test]

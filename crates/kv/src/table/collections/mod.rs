@@ -33,7 +33,7 @@ use super::order;
 use super::order::{KEY_BYTES, Key, short};
 use super::stream_items::checking;
 use super::tree::piece::{Piece, put_item, take_item};
-use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Shape, Tree};
+use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Nodes, Shape, Tree};
 use crate::codec::{Malformed, Reader};
 use crate::limits::{VALUE_BYTES_MAX_CEILING, is_worth_a_walk};
 use crate::table::kind::Kind;
@@ -224,6 +224,21 @@ impl Collection {
     pub(super) fn memory_bytes(&self) -> usize {
         let names = self.names.as_ref().map_or(0, Tree::memory_bytes);
         self.items.memory_bytes() + names + self.due.memory_bytes()
+    }
+
+    /// See [`Tree::take_shared`].
+    #[inline]
+    pub(super) fn take_shared(&mut self) -> isize {
+        let names = self.names.as_mut().map_or(0, Tree::take_shared);
+        self.items.take_shared() + names + self.due.take_shared()
+    }
+
+    /// Adds all nodes of its trees.
+    pub(super) fn visit_nodes(&self, nodes: &mut Nodes) {
+        [Some(&self.items), self.names.as_ref(), Some(&self.due)]
+            .into_iter()
+            .flatten()
+            .for_each(|it| nodes.add(it));
     }
 
     /// Bytes of the items, independent of the collection's history.

@@ -147,15 +147,15 @@ impl Collection {
     /// Makes a large hash small again, if it fits into half of a small one's limits: so a hash whose size fluctuates keeps
     /// its form. The fields of the small hash are then in the order of their hashes.
     #[inline]
-    pub(in crate::table) fn order_if_small(&mut self) {
+    pub(in crate::table) fn order_if_small(&mut self, discarded: &mut Discarded) {
         let is_small = || self.len() <= HASH_SMALL_FIELDS / 2 && self.content_bytes() <= HASH_SMALL_BYTES / 2;
         if self.order == Order::Hashed && is_small() {
-            self.order_as_added();
+            self.order_as_added(discarded);
         }
     }
 
     #[cold]
-    fn order_as_added(&mut self) {
+    fn order_as_added(&mut self, discarded: &mut Discarded) {
         let mut tree = Tree::shaped(shape_of(Kind::Hash));
         let mut item = Vec::new();
         for (rank, field) in self.items().iter_from(0).map(|item| Order::Hashed.field(item)).enumerate() {
@@ -163,7 +163,8 @@ impl Collection {
             Order::Added.put(&field, &mut item);
             tree.insert(rank, &item);
         }
-        (self.items, self.order) = (tree, Order::Added);
+        discarded.take_tree(std::mem::replace(&mut self.items, tree));
+        self.order = Order::Added;
     }
 
     #[cfg(test)]

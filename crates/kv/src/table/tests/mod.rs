@@ -24,6 +24,7 @@ mod scan;
 mod script;
 mod scripts;
 mod sets;
+mod sharing;
 mod snapshot;
 mod sorted;
 mod spill;

@@ -4,12 +4,27 @@ use super::piece::{Leaf, item_bytes};
 use super::{Added, Change, Child, Discarded, FANOUT, Inner, Node, Shape, Spot, bound_between};
 use triomphe::Arc;
 
+/// Subtracts a shared node from what trees share: it is about to be copied. Returns the node.
+#[inline]
+pub(super) fn leave<'n>(node: &'n mut Node, shared: &mut isize) -> &'n mut Node {
+    if node.is_shared() {
+        *shared -= node.alone_bytes() as isize;
+    }
+    node
+}
+
 /// Adds an item below a node. If the item starts a new leaf, in front of a full one or behind it, that leaf gets room for
-/// `room` bytes.
-pub(super) fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape, room: usize) -> Added {
+/// `room` bytes. `shared`: see [`Discarded::shared_bytes`].
+pub(super) fn insert(
+    node: &mut Node,
+    spot: Spot<'_>,
+    item: &[u8],
+    (shape, room): (Shape, usize),
+    shared: &mut isize,
+) -> Added {
     // A shared node is copied here, which may change how much memory it takes.
     let bytes_before = node.own_bytes() as isize;
-    match node {
+    match leave(node, shared) {
         Node::Leaf(leaf) => {
             let leaf = Arc::make_mut(leaf);
             let more = insert_into_leaf(leaf, spot, item, shape, room);
@@ -37,7 +52,7 @@ pub(super) fn insert(node: &mut Node, spot: Spot<'_>, item: &[u8], shape: Shape,
             let children = Arc::make_mut(children);
             let (at, below) = spot.below(children, Some(item));
             let before = children.nodes[at].size();
-            let more = match insert(&mut children.nodes[at], below, item, shape, room) {
+            let more = match insert(&mut children.nodes[at], below, item, (shape, room), shared) {
                 Added::InPlace(change) => {
                     if let Node::Leaf(leaf) = &mut children.nodes[at]
                         && shape.is_ordered
@@ -115,7 +130,7 @@ pub(super) fn remove(
 ) -> Change {
     let bytes_before = node.own_bytes() as isize;
     let mut change = Change::default();
-    match node {
+    match leave(node, &mut discarded.shared) {
         Node::Leaf(leaf) => {
             let leaf = Arc::make_mut(leaf);
             let content_before = leaf.byte_count() as isize;
@@ -144,7 +159,7 @@ pub(super) fn remove(
             }
             // The children at both ends of the gap may be small now.
             for at in (first.saturating_sub(1)..=first + 1).rev() {
-                join(children, at, shape);
+                join(children, at, shape, &mut discarded.shared);
             }
             change = children.below.since(below);
         }
@@ -155,7 +170,12 @@ pub(super) fn remove(
 
 /// Removes the items below a node that `keep` returns false for. What has such items is copied if it is shared; a leaf without
 /// any is not touched.
-pub(super) fn retain(node: &mut Node, shape: Shape, keep: &mut impl FnMut(&[u8]) -> bool) -> Change {
+pub(super) fn retain(
+    node: &mut Node,
+    shape: Shape,
+    keep: &mut impl FnMut(&[u8]) -> bool,
+    shared: &mut isize,
+) -> Change {
     let before = node.size();
     match node {
         Node::Leaf(leaf) => {
@@ -163,14 +183,15 @@ pub(super) fn retain(node: &mut Node, shape: Shape, keep: &mut impl FnMut(&[u8])
             leaf.view().iter().filter(|item| keep(item)).for_each(|item| kept.insert(kept.count(), item));
             if kept.count() < leaf.count() {
                 kept.shrink();
-                *leaf = Arc::new(kept);
+                *leave(node, shared) = Node::Leaf(Arc::new(kept));
             }
         }
-        Node::Inner(children) => {
+        Node::Inner(_) => {
+            let Node::Inner(children) = leave(node, shared) else { unreachable!("it is one") };
             let children = Arc::make_mut(children);
             let mut at = 0;
             while at < children.len() {
-                let change = retain(&mut children.nodes[at], shape, keep);
+                let change = retain(&mut children.nodes[at], shape, keep, shared);
                 children.note(at, change);
                 if children.items[at] == 0 {
                     children.remove(at);
@@ -178,16 +199,24 @@ pub(super) fn retain(node: &mut Node, shape: Shape, keep: &mut impl FnMut(&[u8])
                     at += 1;
                 }
             }
-            (0..children.len()).rev().for_each(|at| join(children, at, shape));
+            (0..children.len()).rev().for_each(|at| join(children, at, shape, shared));
         }
     }
     node.size().since(before)
 }
 
 /// Changes bytes of an item. Returns the change in memory: copying a shared node drops its spare room.
-pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) -> isize {
+pub(super) fn overwrite(
+    node: &mut Node,
+    spot: Spot<'_>,
+    write: impl FnOnce(&mut [u8]),
+    shared: &mut isize,
+) -> isize {
     // Whether the node is shared is known from the descent; its memory costs another look.
-    let bytes_before = node.is_shared().then(|| node.own_bytes() as isize);
+    let bytes_before = node.is_shared().then(|| {
+        leave(node, shared);
+        node.own_bytes() as isize
+    });
     let below = match node {
         Node::Leaf(leaf) => {
             let (rank, at) = spot.in_leaf();
@@ -198,7 +227,7 @@ pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut
         Node::Inner(children) => {
             let children = Arc::make_mut(children);
             let (at, below) = spot.below(children, None);
-            let bytes = overwrite(&mut children.nodes[at], below, write);
+            let bytes = overwrite(&mut children.nodes[at], below, write, shared);
             if bytes != 0 {
                 children.below.bytes = children.below.bytes.strict_add_signed(bytes);
             }
@@ -209,7 +238,7 @@ pub(super) fn overwrite(node: &mut Node, spot: Spot<'_>, write: impl FnOnce(&mut
 }
 
 /// Joins a child and the next one, if both are small.
-fn join(children: &mut Inner, at: usize, shape: Shape) {
+fn join(children: &mut Inner, at: usize, shape: Shape, shared: &mut isize) {
     let [left, right, ..] = &children.nodes[at.min(children.len())..] else { return };
     let is_small = match (left, right) {
         // A leaf's content is its bytes.
@@ -225,7 +254,10 @@ fn join(children: &mut Inner, at: usize, shape: Shape) {
     }
     let next = children.remove(at + 1);
     let before = children.nodes[at].size();
-    match (&mut children.nodes[at], &next.node) {
+    if next.node.is_shared() {
+        *shared -= next.node.alone_bytes() as isize;
+    }
+    match (leave(&mut children.nodes[at], shared), &next.node) {
         (Node::Leaf(left), Node::Leaf(right)) => Arc::make_mut(left).append(right.view()),
         (Node::Inner(left), Node::Inner(more)) => Arc::make_mut(left).append(more, next.bound),
         _ => unreachable!("the children of a node have the same height"),

@@ -20,10 +20,11 @@ pub(super) mod piece;
 mod tests;
 
 use arrayvec::ArrayVec;
-use changes::{insert, overwrite, remove, retain};
+use changes::{insert, leave, overwrite, remove, retain};
 pub(super) use descent::Descent;
 pub(super) use items::Items;
 use piece::{Leaf, Piece};
+use std::collections::BTreeSet;
 use triomphe::Arc;
 
 /// Most bytes of a leaf that has more than one item.
@@ -44,11 +45,21 @@ const LEVELS: usize = 40;
 const NODE_BYTES: usize = 64;
 
 /// A sequence of byte strings.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Tree {
     root: Option<Node>,
     size: Size,
     shape: Shape,
+    /// Its part of [`Discarded::shared_bytes`] that is not counted there yet.
+    shared: isize,
+}
+
+impl Clone for Tree {
+    /// Returns a copy that shares all nodes.
+    fn clone(&self) -> Tree {
+        let shared = self.size.bytes as isize;
+        Tree { root: self.root.clone(), size: self.size, shape: self.shape, shared }
+    }
 }
 
 /// How a tree stores its items.
@@ -220,46 +231,115 @@ impl Size {
 }
 
 /// Nodes that belong to no tree any more and still occupy memory. Freeing millions of items at once takes too long.
+///
+/// Also counts what trees share. So a tree must end here, and not simply be dropped, if it may share nodes.
 #[derive(Debug, Default)]
-pub(super) struct Discarded(Vec<Node>);
+pub(super) struct Discarded {
+    nodes: Vec<Node>,
+    /// See [`Discarded::shared_bytes`].
+    shared: isize,
+}
 
 impl Discarded {
     /// Drops a part of a tree: a small part at once, a large one little by little.
     fn take(&mut self, node: Node, items: usize) {
         const AT_ONCE: usize = 1000;
-        if items > AT_ONCE {
-            self.0.push(node);
+        if items > AT_ONCE && !node.is_shared() {
+            self.nodes.push(node);
+        } else {
+            self.release(node);
         }
     }
 
-    pub(super) fn take_tree(&mut self, tree: Tree) {
+    fn release(&mut self, mut node: Node) {
+        if node.is_shared() {
+            self.shared -= node.size().bytes as isize;
+        } else if let Node::Inner(children) = &mut node
+            && let Some(children) = Arc::get_mut(children)
+        {
+            children.nodes.drain(..).for_each(|child| self.release(child));
+        }
+    }
+
+    pub(super) fn take_tree(&mut self, mut tree: Tree) {
+        self.count_shared(tree.take_shared());
         if let Some(root) = tree.root {
             self.take(root, tree.size.items);
         }
     }
 
     pub(super) fn append(&mut self, other: &mut Discarded) {
-        self.0.append(&mut other.0);
+        self.nodes.append(&mut other.nodes);
+        self.shared += std::mem::take(&mut other.shared);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.nodes.is_empty()
+    }
+
+    /// By how many bytes all trees that are counted here are larger than their nodes, each of which is there once: so much
+    /// memory changes of these trees may still take, even if they only remove. What a copy that is not counted holds
+    /// alone, is subtracted: that is free once the copy ends.
+    pub(super) fn shared_bytes(&self) -> usize {
+        self.shared.max(0) as usize
+    }
+
+    /// Counts what [`Tree::take_shared`] has returned.
+    #[inline]
+    pub(super) fn count_shared(&mut self, change: isize) {
+        self.shared += change;
     }
 
     /// The number of nodes.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.nodes.len()
     }
 
     /// Frees a node, unless another tree shares it. Returns how many items it held, at least 1.
     pub(super) fn drop_some(&mut self) -> usize {
-        match self.0.pop() {
-            Some(Node::Leaf(leaf)) => Arc::try_unwrap(leaf).map_or(1, |leaf| leaf.count().max(1)),
-            Some(Node::Inner(children)) => {
-                self.0.extend(Arc::try_unwrap(children).into_iter().flat_map(|children| children.nodes));
+        match self.nodes.pop() {
+            Some(node) if node.is_shared() => {
+                self.release(node);
+                1
+            }
+            Some(Node::Leaf(leaf)) => leaf.count().max(1),
+            Some(Node::Inner(mut children)) => {
+                let children = Arc::get_mut(&mut children);
+                self.nodes.extend(children.into_iter().flat_map(|children| children.nodes.drain(..)));
                 1
             }
             None => 1,
+        }
+    }
+}
+
+/// The nodes of some trees, each once. To check what is counted.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    seen: BTreeSet<usize>,
+    bytes: usize,
+}
+
+impl Nodes {
+    /// Bytes of all nodes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn add(&mut self, tree: &Tree) {
+        tree.root.iter().for_each(|root| self.visit(root));
+    }
+
+    fn visit(&mut self, node: &Node) {
+        let address = match node {
+            Node::Leaf(leaf) => Arc::as_ptr(leaf).addr(),
+            Node::Inner(children) => Arc::as_ptr(children).addr(),
+        };
+        if self.seen.insert(address) {
+            self.bytes += node.alone_bytes();
+            if let Node::Inner(children) = node {
+                children.nodes.iter().for_each(|child| self.visit(child));
+            }
         }
     }
 }
@@ -289,6 +369,15 @@ impl Node {
             Node::Leaf(leaf) => Arc::strong_count(leaf) > 1,
             Node::Inner(children) => Arc::strong_count(children) > 1,
         }
+    }
+
+    /// Memory of the node with its bounds, and without its children.
+    fn alone_bytes(&self) -> usize {
+        let bounds = match self {
+            Node::Leaf(_) => 0,
+            Node::Inner(children) => children.bounds.iter().map(|bound| bound.len()).sum(),
+        };
+        self.own_bytes() + bounds
     }
 
     /// Memory of the node itself.
@@ -499,7 +588,7 @@ impl Tree {
 
     /// Returns an empty tree of this shape.
     pub(super) fn shaped(shape: Shape) -> Tree {
-        Tree { root: None, size: Size::default(), shape }
+        Tree { root: None, size: Size::default(), shape, shared: 0 }
     }
 
     /// Replaces the contents by those of a piece. Reuses memory where possible.
@@ -515,6 +604,12 @@ impl Tree {
             Arc::make_mut(leaf).load(piece);
         }
         self.measure();
+    }
+
+    /// Returns by how much [`Discarded::shared_bytes`] has to be changed for this tree: the tree counts from now on.
+    #[inline]
+    pub(super) fn take_shared(&mut self) -> isize {
+        std::mem::take(&mut self.shared)
     }
 
     fn measure(&mut self) {
@@ -594,7 +689,7 @@ impl Tree {
                 // little beside 16.
                 let is_long = self.size.content > 16 * self.shape.leaf_bytes();
                 let room = if is_long && !self.shape.is_ordered { self.shape.leaf_bytes() } else { 0 };
-                let more = match insert(root, spot, item, self.shape, room) {
+                let more = match insert(root, spot, item, (self.shape, room), &mut self.shared) {
                     Added::InPlace(change) => return self.size = self.size.changed(change),
                     Added::Divided(more) => more,
                 };
@@ -631,10 +726,10 @@ impl Tree {
     /// Removes the items that `keep` returns false for: it gets each item once, in order. O(items).
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         let Some(root) = &mut self.root else { return };
-        let change = retain(root, self.shape, &mut keep);
+        let change = retain(root, self.shape, &mut keep, &mut self.shared);
         self.size = self.size.changed(change);
         if self.len() == 0 {
-            *self = Tree::shaped(self.shape);
+            (self.root, self.size) = (None, Size::default());
         }
         self.lower();
     }
@@ -645,6 +740,9 @@ impl Tree {
             && let [only] = &children.nodes[..]
         {
             let only = only.clone();
+            if let Some(root) = &mut self.root {
+                leave(root, &mut self.shared);
+            }
             self.size = only.size();
             self.root = Some(only);
         }
@@ -685,7 +783,7 @@ impl Tree {
 
     fn overwrite_at(&mut self, spot: Spot<'_>, write: impl FnOnce(&mut [u8])) {
         let Some(root) = &mut self.root else { unreachable!("a tree with items has a root") };
-        let bytes = overwrite(root, spot, write);
+        let bytes = overwrite(root, spot, write, &mut self.shared);
         self.size.bytes = self.size.bytes.saturating_add_signed(bytes);
     }
 
