@@ -666,7 +666,7 @@ impl Limits {
 
 /// Formats an error of the TOML reader as one line with its place. It includes the key but not the text of the line, which
 /// may hold the secret, since errors end up in logs.
-fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
+pub fn located(text: &str, error: &toml::de::Error) -> anyhow::Error {
     let mut place = String::new();
     if let Some(before) = error.span().and_then(|span| text.get(..span.start)) {
         let number = before.matches('\n').count() + 1;

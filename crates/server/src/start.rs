@@ -13,7 +13,7 @@ use mio::Poll;
 use node::{Configuration, Node, ProcessFacts, StartError, StorageSettings, TlsFacts};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
-use storage::{Cause, StorageError};
+use storage::{Cause, Disk as _, StorageError};
 use wire::handshake::{Identity, table_seed};
 
 use crate::bridge::bridge;
@@ -88,6 +88,7 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     let node = Node::open_again(configuration, &mut disk, Some(&mut values), Some(past), now);
     disk.end_reading();
     let node = node.map_err(|error| explain(&error, &config, &folder, &disk))?;
+    warn_of_small_disk(&config, &folder, &mut disk);
     home::name_cluster(&config);
     let poll = Poll::new().context("cannot watch sockets")?;
     let waker = worker::waker(&poll)?;
@@ -185,6 +186,23 @@ pub fn run(mut config: Config, adopts: bool, log_file: Option<PathBuf>, release:
     folder.close();
     tracing::info!("node {} stopped", config.node);
     Ok(())
+}
+
+/// Warns where the log will be short of room: it has begun, and its reserve does not fit.
+fn warn_of_small_disk(config: &Config, folder: &DataFolder, disk: &mut FolderDisk) {
+    let needed = LOG_FILES_LEAST * config.storage.segment_bytes;
+    let files = disk.list().unwrap_or_default();
+    let taken: u64 = files.iter().map(|file| disk.length(file).unwrap_or(0)).sum();
+    let Some(room) = disk.free_bytes().map(|free| free + taken).filter(|room| *room < needed) else { return };
+    tracing::warn!(
+        "the disk of {} is too small: this node has {} MiB there for its log, which needs {} MiB, {LOG_FILES_LEAST} files of \
+         storage.segment_bytes = {}. Writes are refused when it is full: make room, use another folder (data), or make \
+         segment_bytes smaller",
+        folder.storage().display(),
+        room >> 20,
+        needed >> 20,
+        config.storage.segment_bytes
+    );
 }
 
 /// Why a node cannot start, in an operator's words.

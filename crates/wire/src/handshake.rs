@@ -74,6 +74,7 @@ const PROOF: u8 = 3;
 const HELLO_URGENT: u8 = 4;
 const HELLO_SUCCESSOR: u8 = 5;
 const HELLO_VOUCHING: u8 = 6;
+const WRONG_SECRET: u8 = 7;
 const GREETER: &[u8] = b"quorate hello";
 const DIALER: &[u8] = b"quorate dialer";
 const ACCEPTOR: &[u8] = b"quorate acceptor";
@@ -142,6 +143,12 @@ pub enum HandshakeError {
         /// The id that the peer claims.
         node: u16,
     },
+    /// The peer says that this node does not have its secret. Nothing proves that: it is for the log alone.
+    #[error(
+        "the peer says that this node does not have its cluster's secret: compare `secret` in this node's configuration file \
+         with the peer's"
+    )]
+    OwnSecretWrong,
     /// Two nodes have the same id, or a node dials itself.
     #[error("the peer says that it is node {node}, which is this node")]
     OwnId {
@@ -372,6 +379,9 @@ impl Dialer {
         is_expected: impl FnOnce(u16) -> bool,
     ) -> Result<(Vec<u8>, u16, Session), HandshakeError> {
         let Dialer { identity, mut transcript } = self;
+        if payload == [WRONG_SECRET] {
+            return Err(HandshakeError::OwnSecretWrong);
+        }
         let (signed, mac) = signed(payload)?;
         let mut reader = Reader::new(signed);
         if reader.u8()? != CHALLENGE {
@@ -416,6 +426,8 @@ pub struct Acceptor {
     port: u16,
     /// The dialer's claims, and every byte that both sides have sent so far; `None` before the Hello.
     greeted: Option<Greeted>,
+    /// What to send to a dialer that is refused at its Hello, before the connection is closed.
+    notice: Option<[u8; 1]>,
 }
 
 /// A dialer that has sent its Hello.
@@ -430,7 +442,7 @@ struct Greeted {
 impl Acceptor {
     /// Awaits a Hello, to be challenged with a fresh `nonce`.
     pub fn new(identity: Identity, nonce: Nonce) -> Self {
-        Acceptor { identity, nonce, lane: Lane::Main, port: 0, greeted: None }
+        Acceptor { identity, nonce, lane: Lane::Main, port: 0, greeted: None, notice: None }
     }
 
     /// The lane that the dialer requests, once its Hello has arrived; the main lane before. The Proof covers it.
@@ -441,6 +453,11 @@ impl Acceptor {
     /// The port at which other nodes reach the dialer, according to its Hello; 0 if unknown.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// What to send to the dialer after [`Acceptor::on_hello`] has refused it, if anything: it shows nothing of the secret.
+    pub fn notice(&self) -> Option<&[u8]> {
+        self.notice.as_ref().map(<[u8; 1]>::as_slice)
     }
 
     /// The id that the dialer claims, once its Hello has arrived.
@@ -497,6 +514,10 @@ impl Acceptor {
         }
         // Check the secret before the id, so that a wrong secret is not reported as an unknown node.
         if self.identity.mac(GREETER, signed).verify_slice(mac).is_err() {
+            let _nonce = reader.take(size_of::<Nonce>())?;
+            // Release 1 does not know the notice.
+            let knows_notice = take_build(&mut reader).is_ok_and(|build| build.releases.newest >= 2);
+            self.notice = knows_notice.then_some([WRONG_SECRET]);
             return Err(HandshakeError::WrongSecret { node });
         }
         let _nonce = reader.take(size_of::<Nonce>())?;

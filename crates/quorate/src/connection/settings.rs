@@ -25,7 +25,7 @@ pub(super) struct Settings {
 
 /// One address or several, as people write them into a file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "addr is an address in quotation marks, or a list of them")]
 pub(super) enum Addresses {
     One(String),
     Several(Vec<String>),
@@ -128,7 +128,8 @@ impl Settings {
             return Ok(None);
         }
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let found: Settings = toml::from_str(&text).with_context(|| {
+        let read = toml::from_str(&text).map_err(|error| server::config::located(&text, &error));
+        let found: Settings = read.with_context(|| {
             format!(
                 "{} is not the file of a client (addr, user, password_file, config, tls, cacert, cert, key)",
                 file.display()
@@ -215,7 +216,12 @@ mod tests {
         let error = |variables: &[(&str, &str)]| {
             format!("{:#}", completed(Settings::default(), variables).unwrap_err())
         };
-        assert!(error(&[(FILE_VARIABLE, file.to_str().unwrap())]).contains("adress"));
+        let named = [(FILE_VARIABLE, file.to_str().unwrap())];
+        let unknown = error(&named);
+        assert!(unknown.contains("line 1, key adress: there is no setting 'adress'; there are"), "{unknown}");
+        fs::write(&file, "user = \"a\"\ntls = \"yes\"\n").unwrap();
+        let wrong = error(&named);
+        assert!(wrong.contains("line 2, key tls") && wrong.contains("true or false"), "{wrong}");
         assert!(error(&[(FILE_VARIABLE, "/nowhere/at/all")]).contains("cannot read /nowhere/at/all"));
         assert!(error(&[("QUORATE_USER", "ann")]).contains("QUORATE_PASSWORD_FILE"));
         assert!(error(&[("QUORATE_CERT", "c")]).contains("QUORATE_KEY"));

@@ -147,6 +147,9 @@ pub(super) fn run(args: &ImportArgs) -> Result<()> {
         false => vec![from.clone()],
     };
     files.iter().try_for_each(|file| check_kind(file))?;
+    let is_empty =
+        |file: &PathBuf| std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() == 0);
+    ensure!(!files.iter().all(is_empty), "{} is empty: there is nothing to import", from.display());
     let mut client = match args.dry_run {
         true => None,
         false => Some(args.connect.resolve(Role::Changes)?.open(ANSWER_WITHIN)?.1),
@@ -177,7 +180,8 @@ fn check_kind(path: &Path) -> Result<()> {
     // Keys; or commands, perhaps after a line with the time.
     let is_known = begin.starts_with(b"REDIS")
         || begin == b"VALKEY"
-        || matches!(begin.first(), None | Some(b'*' | b'#'));
+        || begin.starts_with(b"#TS:")
+        || matches!(begin, [] | [b'*', b'0'..=b'9', ..]);
     ensure!(
         is_known,
         "{} is no file of Redis or Valkey: neither keys (from SAVE or BGSAVE, often named dump.rdb) nor commands (an \
@@ -264,7 +268,6 @@ impl Importer {
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let start = reader.fill_buf()?;
         let (mut at, has_keys) = (0, start.starts_with(b"REDIS") || start.starts_with(b"VALKEY"));
-        ensure!(length > 0 || self.commands > 0 || !self.taken.is_empty(), "it is empty");
         if has_keys {
             let mut keys = FileReader::new(reader)?;
             self.file_bytes = length;

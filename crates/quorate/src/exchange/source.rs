@@ -23,6 +23,8 @@ pub(super) type Missing = BTreeMap<String, String>;
 
 /// Keyspaces, by name, with what is the matter with each. Those with which the same is the matter are in one line.
 pub(super) fn alike<'a>(missing: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut missing: Vec<(&str, &str)> = missing.collect();
+    missing.sort_by_cached_key(|(name, _)| words::natural(name));
     let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, why) in missing {
         match lines.iter_mut().find(|(known, _)| *known == why) {
@@ -30,8 +32,7 @@ pub(super) fn alike<'a>(missing: impl Iterator<Item = (&'a str, &'a str)>) -> Ve
             None => lines.push((why, vec![name])),
         }
     }
-    let line = |(why, mut names): (&str, Vec<&str>)| {
-        names.sort_by_cached_key(|name| words::natural(name));
+    let line = |(why, names): (&str, Vec<&str>)| {
         let list = names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
         format!("keyspace{} {list}: {why}", if names.len() == 1 { "" } else { "s" })
     };
@@ -66,18 +67,21 @@ impl Source {
     /// There is none with such a prefix.
     pub(super) fn keyspaces(&self, prefixes: &[String]) -> Result<Vec<(String, KeyspaceEntry)>> {
         for prefix in prefixes {
-            let names: Vec<String> =
-                self.map.keyspaces.keys().map(|prefix| format!("\"{prefix}\"")).collect();
+            let names = || {
+                let mut prefixes: Vec<&String> = self.map.keyspaces.keys().collect();
+                prefixes.sort_by_cached_key(|prefix| words::natural(prefix));
+                prefixes.iter().map(|prefix| format!("\"{prefix}\"")).collect::<Vec<_>>().join(", ")
+            };
             ensure!(
                 self.map.keyspaces.contains_key(prefix),
                 "there is no keyspace \"{prefix}\": the cluster has {}",
-                names.join(", ")
+                names()
             );
         }
         let is_wanted = |prefix: &String| prefixes.is_empty() || prefixes.contains(prefix);
         let wanted = self.map.keyspaces.iter().filter(|(prefix, _)| is_wanted(prefix));
         let mut found: Vec<_> = wanted.map(|(prefix, entry)| (prefix.clone(), entry.clone())).collect();
-        found.sort_by_key(|(prefix, _)| database_named(prefix.as_bytes()));
+        found.sort_by_cached_key(|(prefix, _)| (database_named(prefix.as_bytes()), words::natural(prefix)));
         Ok(found)
     }
 

@@ -193,8 +193,16 @@ fn what_is_no_file_of_redis_is_refused_before_anything_is_read() {
     let text = folder.path().join("notes.txt");
     fs::write(&text, "hello\n").unwrap();
     let missing = folder.path().join("none.rdb");
+    let (page, list, empty) =
+        ["page.md", "list.txt", "empty.aof"].map(|name| folder.path().join(name)).into();
+    for (file, content) in [(&page, "# Notes\n"), (&list, "* one\n"), (&empty, "")] {
+        fs::write(file, content).unwrap();
+    }
     for (path, why) in [
         (text.as_path(), "is no file of Redis or Valkey"),
+        (&page, "is no file of Redis or Valkey"),
+        (&list, "is no file of Redis or Valkey"),
+        (&empty, "is empty: there is nothing to import"),
         (missing.as_path(), "cannot read"),
         (folder.path(), "is no folder of append-only files"),
     ] {

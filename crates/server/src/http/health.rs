@@ -1,7 +1,7 @@
 //! `GET /health`: whether the node is ready, or whether it serves what the query names.
 
 use hyper::StatusCode;
-use node::Health;
+use node::{Health, KeyspaceHealth};
 
 use super::answer::Refusal;
 use super::fields::prefix_of;
@@ -56,13 +56,28 @@ pub(super) fn narrow(health: &mut Health, question: &Question) -> Result<(), Ref
         shards.retain(|shard| prefixes.contains(&shard.prefix));
     }
     health.ready = !shards.is_empty() && health.serves_all();
+    if health.ready {
+        health.explanation.clear();
+    } else if health.explanation.is_empty() {
+        health.explanation = explain(&health.keyspaces);
+    }
     Ok(())
+}
+
+/// Why some of these shards are not served: what is the matter with the first one, and how many there are.
+fn explain(shards: &[KeyspaceHealth]) -> String {
+    let missing: Vec<_> = shards.iter().filter(|shard| !shard.ready).collect();
+    let Some(first) = missing.first() else { return "it knows no keyspace".to_owned() };
+    let name = if first.prefix.is_empty() { "default" } else { &first.prefix };
+    let more = match missing.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more shards)"),
+    };
+    format!("keyspace '{name}' is not served through this node: {}{more}", first.explanation)
 }
 
 #[cfg(test)]
 mod tests {
-    use node::KeyspaceHealth;
-
     use super::*;
 
     #[test]
@@ -89,6 +104,7 @@ mod tests {
             prefix: prefix.to_owned(),
             shard,
             ready,
+            explanation: if ready { String::new() } else { "no leader is known".to_owned() },
             ..Default::default()
         };
         let keyspaces = vec![shard("", 0, true), shard("r:", 0, true), shard("r:", 1, false)];
@@ -96,6 +112,8 @@ mod tests {
         let asked = |query| {
             let mut health = health.clone();
             narrow(&mut health, &Question::parse(Some(query)).unwrap_or(Question::Node)).map_err(|_| ())?;
+            let why = "keyspace 'r:' is not served through this node: no leader is known";
+            assert_eq!(health.explanation, if health.ready { "" } else { why });
             Ok::<_, ()>((health.ready, health.keyspaces.len()))
         };
         assert_eq!(asked(""), Ok((true, 3)));

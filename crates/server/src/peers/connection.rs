@@ -270,7 +270,12 @@ impl Connection {
             }
             Stage::AwaitsHello(mut acceptor) => {
                 let is_expected = |id| known(id).is_some();
-                let challenge = acceptor.on_hello(payload, is_expected).map_err(|error| match error {
+                let challenge = acceptor.on_hello(payload, is_expected);
+                if let Some(notice) = acceptor.notice() {
+                    // It helps whoever reads the other log. If it cannot be sent, this log has the reason.
+                    let _ = self.send(notice);
+                }
+                let challenge = challenge.map_err(|error| match error {
                     HandshakeError::UnknownNode { node } => Fault::Refused(format!(
                         "it claims to be node {node}, which is not a member; quorate node add adds a new node"
                     )),

@@ -40,10 +40,13 @@ fn two_nodes_of_one_cluster_learn_each_others_ids() {
 
 #[test]
 fn a_peer_without_the_secret_is_refused_by_both_sides() {
-    let (_, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
+    let (dialer, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let error = acceptor.on_hello(&hello, anyone).unwrap_err();
     assert_eq!(error, HandshakeError::WrongSecret { node: 1 }, "and it gets no mac to try secrets against");
+    let notice = acceptor.notice().expect("it is told").to_vec();
+    assert_eq!(notice.len(), 1);
+    assert_eq!(dialer.on_challenge(&notice, |_| true).map(|_| ()), Err(HandshakeError::OwnSecretWrong));
 
     // An acceptor that guesses the secret.
     let (_, hello) = Dialer::new(identity("main", 1, "guess"), DIALER_NONCE);

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::manifest::{Keyspace, Manifest, named};
 use super::moment;
+use server::status::words;
 
 /// What to restore.
 #[derive(Debug)]
@@ -46,9 +47,12 @@ pub(super) fn reached_ms(keyspace: &Keyspace) -> u64 {
 /// The keyspaces of which a backup shows nothing newer than a time, in words. They may be in it as an earlier one had them.
 pub(super) fn older_than(backup: &Manifest, since_ms: u64) -> Vec<String> {
     let old = backup.keyspaces.iter().filter(|keyspace| reached_ms(keyspace) < since_ms);
-    let old = old.map(|it| format!("{} since {}", named(&it.prefix), moment::text(reached_ms(it))));
+    let old =
+        old.map(|it| (&it.prefix, format!("{} since {}", named(&it.prefix), moment::text(reached_ms(it)))));
     let never = backup.missing.keys().filter(|prefix| backup.keyspace(prefix).is_none());
-    old.chain(never.map(|prefix| format!("{} never", named(prefix)))).collect()
+    let mut all: Vec<_> = old.chain(never.map(|it| (it, format!("{} never", named(it))))).collect();
+    all.sort_by_cached_key(|(prefix, _)| words::natural(prefix));
+    all.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Everything in the newest of these backups.

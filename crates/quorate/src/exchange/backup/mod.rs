@@ -158,7 +158,7 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);
     say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
-    for (prefix, why) in &missing {
+    for (prefix, why) in in_order(&missing) {
         let instead = match kept.get(prefix) {
             Some(shows) => format!("it stays in the backup: {shows}"),
             None => "it is not in the backup".to_owned(),
@@ -177,7 +177,7 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
             say(&format!("{removed} old backups removed"));
         }
     }
-    let names: Vec<String> = missing.keys().map(|prefix| named(prefix)).collect();
+    let names: Vec<String> = in_order(&missing).into_iter().map(|(prefix, _)| named(prefix)).collect();
     ensure!(missing.is_empty(), "backup {name} does not have the present {}: see above", names.join(", "));
     Ok(())
 }
@@ -227,15 +227,24 @@ fn verify(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Keyspaces, by prefix, in the order of people.
+fn in_order<T>(keyspaces: &BTreeMap<String, T>) -> Vec<(&String, &T)> {
+    let mut ordered: Vec<_> = keyspaces.iter().collect();
+    ordered.sort_by_cached_key(|(prefix, _)| words::natural(prefix));
+    ordered
+}
+
 /// Lists backups, and checks that the newest one is new enough.
 fn list(path: &Path, age_max: Option<Duration>) -> Result<()> {
     let backups = Backups::open(path)?.some()?;
     for backup in &backups {
         say(&format!("{}  cluster '{}', {}", backup.name, backup.cluster.name, described(backup)?));
-        for keyspace in &backup.keyspaces {
+        let mut keyspaces: Vec<_> = backup.keyspaces.iter().collect();
+        keyspaces.sort_by_cached_key(|it| words::natural(&it.prefix));
+        for keyspace in keyspaces {
             say(&format!("    keyspace '{}': {}", keyspace.name(), choose::reach(keyspace)));
         }
-        for (prefix, why) in &backup.missing {
+        for (prefix, why) in in_order(&backup.missing) {
             say(&format!("    not saved at that time: {}: {why}", named(prefix)));
         }
     }

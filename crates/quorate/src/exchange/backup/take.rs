@@ -16,6 +16,7 @@ use node::Report;
 use rdb::file::{FileReader, Item};
 use rdb::write::put_text;
 use rdb::{Fault, payload, value};
+use server::status::words;
 
 use super::super::source::{Source, alike, unfit};
 use super::super::{Progress, select};
@@ -116,7 +117,7 @@ pub(super) fn take(
         kept.filter(|it| !keyspaces.iter().any(|new| new.prefix == it.prefix)).cloned().collect();
     taking.made.kept = kept.iter().map(|it| (it.prefix.clone(), choose::reach(it))).collect();
     keyspaces.extend(kept);
-    keyspaces.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+    keyspaces.sort_by_cached_key(|it| words::natural(&it.prefix));
     taking.made.saved = taking.made.missing.keys().map(|prefix| (prefix.clone(), 0)).collect();
     taking.made.saved.extend(keyspaces.iter().map(|it| (it.prefix.clone(), choose::reached_ms(it))));
     let users = source.texts(&[b"ACL", b"LIST"]).context("the users cannot be read")?;
