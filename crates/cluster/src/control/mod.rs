@@ -774,8 +774,9 @@ impl Control {
         self.map.nodes.get(id).is_some_and(|node| node.start == *start)
     }
 
+    /// The control leader does not admit this node. The latest reason counts: once the operator has removed one, another may be left.
     fn refuse(&mut self, why: String, out: &mut Effects) {
-        if self.refused.is_none() {
+        if !self.is_left_behind && self.refused.as_ref() != Some(&why) {
             out.events.push(Event::Refused { why: why.clone() });
             self.refuse_as(why, out);
         }

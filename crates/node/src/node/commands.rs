@@ -42,7 +42,7 @@ impl Node {
             self.cx.name_answered(arguments);
         }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
-            if self.cx.parameters.thresholds().is_logging() {
+            if self.cx.parameters.thresholds().is_logging() && session.lacks_arguments() {
                 let is_secret = |place| is_secret(arguments, place);
                 let is_secret = has_secrets(arguments).then_some(&is_secret as &dyn Fn(usize) -> bool);
                 session.keep_arguments(arguments, is_secret);
@@ -52,6 +52,7 @@ impl Node {
         }
     }
 
+    #[inline(always)]
     fn take_request(&mut self, client: ClientId, arguments: Arguments<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let Node { cx, http_guard, held, scripts, .. } = self;

@@ -263,6 +263,12 @@ impl Session {
         Some(kept)
     }
 
+    /// Whether the request that began last waits for its reply, and its arguments are not kept yet.
+    #[inline]
+    pub(crate) fn lacks_arguments(&self) -> bool {
+        self.slots.back().is_some_and(|slot| slot.is_waiting() && slot.asked_bytes == 0)
+    }
+
     /// Keeps the arguments of the request that was taken last, if it waits for its outcome.
     #[inline]
     pub(crate) fn keep_arguments(
@@ -270,9 +276,8 @@ impl Session {
         arguments: Arguments<'_>,
         is_secret: Option<&dyn Fn(usize) -> bool>,
     ) {
-        if let Some(slot) = self.slots.back_mut()
-            && slot.is_waiting()
-            && slot.asked_bytes == 0
+        if self.lacks_arguments()
+            && let Some(slot) = self.slots.back_mut()
         {
             slot.asked_bytes = self.asked.push(|out| keep_arguments(arguments, is_secret, out)) as u32;
         }
