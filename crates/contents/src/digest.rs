@@ -1,8 +1,10 @@
 //! A digest by which to compare two values, whatever form they have.
 
+use rdb::value::Flaw;
 use rdb::{Crc, Fault, Part, payload, value};
 
-/// A number that is the same for two payloads if their values are the same, whatever form they have.
+/// A number that is the same for two payloads if their values are the same, whatever form they have. A stream that counts
+/// wrong is taken as it is mended.
 pub fn digest(payload: &[u8]) -> Option<u64> {
     let (form, mut source) = payload::open(payload).ok()?;
     // A chain for parts in order, and a sum for parts without an order.
@@ -17,7 +19,7 @@ pub fn digest(payload: &[u8]) -> Option<u64> {
         crc.value()
     };
     let id_bytes = |id: rdb::Id| [id.ms.to_le_bytes(), id.seq.to_le_bytes()].concat();
-    let read = value::read(form, &mut source, &mut |part: Part<'_>| {
+    let read = value::read_on(form, &mut source, &mut |part: Part<'_>| {
         let (has_order, number) = match part {
             Part::Text(text) => (true, of(&[text])),
             Part::Element(element) => (true, of(&[element])),
@@ -48,6 +50,8 @@ pub fn digest(payload: &[u8]) -> Option<u64> {
         }
         Ok::<(), Fault>(())
     });
-    read.ok()?;
-    Some(chain.value() ^ sum)
+    match read.ok()? {
+        Some(Flaw::Damaged(_)) => None,
+        Some(Flaw::Miscounted(_)) | None => Some(chain.value() ^ sum),
+    }
 }

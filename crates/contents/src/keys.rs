@@ -338,14 +338,14 @@ mod tests {
     }
 
     /// A stream of two entries that says how many it has.
-    fn stream(length: u64) -> Vec<u8> {
+    fn stream(length: u64, last_ms: u64) -> Vec<u8> {
         let mut words = Words::default();
         [&b"f"[..], b"v"].iter().for_each(|word| words.push(word));
         let entry = |ms| (Id { ms, seq: 0 }, words.clone());
         let mut value = Vec::new();
         put_length(1, &mut value);
         put_node(&[entry(1), entry(2)], &mut value);
-        let last = Id { ms: 2, seq: 0 };
+        let last = Id { ms: last_ms, seq: 0 };
         StreamHead { length, last, added: 2, ..StreamHead::default() }.put(&mut value);
         value
     }
@@ -367,8 +367,9 @@ mod tests {
             writer.key(name.as_bytes(), deadline, tag, value).unwrap();
         };
         key("sound1", None, tag::STRING, b"\x01v");
-        key("counts", None, tag::STREAM, &stream(9));
-        key("sound2", None, tag::STREAM, &stream(2));
+        key("counts", None, tag::STREAM, &stream(9, 2));
+        key("last", None, tag::STREAM, &stream(2, 1));
+        key("sound2", None, tag::STREAM, &stream(2, 2));
         key("string", None, tag::STRING, b"\xc3\x02\x28\x00z");
         key("hash", None, 16, b"\x05abcde");
         key("large", None, 4, &large_hash());
@@ -397,6 +398,12 @@ mod tests {
             "XSETID",
             "counts ends",
             "counts is mended: a stream with another number of entries than it says",
+            "last begins",
+            "XADD",
+            "XADD",
+            "XSETID",
+            "last ends",
+            "last is mended: a stream whose last id is smaller than an entry's",
             "sound2 payload",
             "string is refused: damaged: a compressed string that is damaged",
             "hash is refused: damaged: a packed collection with another length than it says",
@@ -407,6 +414,19 @@ mod tests {
             "sound3 text",
         ];
         assert_eq!(seen, expected);
+    }
+
+    /// A live import compares what the server has with what it wrote.
+    #[test]
+    fn a_stream_that_counts_wrong_has_the_digest_of_what_it_becomes() {
+        let digest = |value: &[u8]| {
+            let mut content = [&[tag::STREAM][..], value].concat();
+            payload::close(payload::VERSION, 0, &mut content);
+            crate::digest::digest(&content).expect("it can be read")
+        };
+        let sound = digest(&stream(2, 2));
+        assert_eq!([digest(&stream(9, 2)), digest(&stream(2, 1))], [sound; 2]);
+        assert_ne!(digest(&stream(2, 3)), sound);
     }
 
     #[test]

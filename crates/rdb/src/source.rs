@@ -156,7 +156,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Notes a number of entries that is wrong.
+    /// Notes a number of entries, or a last id, that is wrong.
     ///
     /// # Errors
     /// It, if none is to be noted.

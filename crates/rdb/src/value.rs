@@ -293,7 +293,8 @@ fn pass<R: Read, E>(
 /// What is wrong with a value whose end was found nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// A stream has another number of entries than it says. All of it was passed on, with the number that it has.
+    /// A stream has another number of entries than it says, or a greater id than its last one. All of it was passed on, with
+    /// what it has.
     Miscounted(Damaged),
     /// Something within is damaged. Parts behind that were not passed on.
     Damaged(Damaged),
@@ -531,6 +532,7 @@ fn stream<R: Read, E: From<Fault>>(
     visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut bytes, mut words, mut count) = (Vec::new(), Words::default(), 0_u64);
+    let mut greatest = None;
     for _ in 0..source.length()? {
         source.text(&mut bytes)?;
         let first = <[u8; 16]>::try_from(&bytes[..]).map(fixed_id);
@@ -539,7 +541,7 @@ fn stream<R: Read, E: From<Fault>>(
         }
         let (first, mut counts) = (first.unwrap_or_default(), (0, 0));
         let base = in_piece(source, &mut bytes, |bytes| {
-            counts = entries(bytes, first, &mut words, visit)?;
+            counts = entries(bytes, first, (&mut greatest, &mut words), visit)?;
             Ok(())
         })?;
         let (written, there) = counts;
@@ -549,7 +551,12 @@ fn stream<R: Read, E: From<Fault>>(
         }
         count += there;
     }
-    let (length, last) = (source.length()?, id(source)?);
+    let (length, mut last) = (source.length()?, id(source)?);
+    if let Some(greatest) = greatest.filter(|it| *it > last && source.is_sound()) {
+        let why = "a stream whose last id is smaller than an entry's";
+        source.note_count(Damaged { at: source.at(), why })?;
+        last = greatest;
+    }
     if length != count && source.is_sound() {
         let why = "a stream with another number of entries than it says";
         source.note_count(Damaged { at: source.at(), why })?;
@@ -609,11 +616,12 @@ const REMOVED: i64 = 1;
 const SAME_NAMES: i64 = 2;
 
 /// Reads a node of a stream: the number of entries, the number of removed ones, the names of the first entry's
-/// fields, and the entries. Returns the number of entries that it names, and that of those that are there.
+/// fields, and the entries. Returns the number of entries that it names, and that of those that are there. `greatest` is the
+/// id of the last entry of all nodes so far.
 fn entries<E>(
     bytes: &[u8],
     first: Id,
-    words: &mut Words,
+    (greatest, words): (&mut Option<Id>, &mut Words),
     visit: &mut impl FnMut(Part<'_>) -> Result<(), E>,
 ) -> Result<(u64, u64), Either<E>> {
     let mut items = Items::of(bytes, Format::Listpack)?;
@@ -655,6 +663,10 @@ fn entries<E>(
             if words.is_empty() {
                 return Err((items.at(), "an entry without fields").into());
             }
+            if greatest.is_some_and(|greatest| greatest >= id) {
+                return Err((items.at(), "an entry whose id is not greater than the one before").into());
+            }
+            *greatest = Some(id);
             count += 1;
             visit(Part::Entry(id, words)).map_err(Either::Other)?;
         }

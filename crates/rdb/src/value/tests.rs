@@ -136,6 +136,47 @@ fn a_stream_that_counts_wrong_is_refused_or_read_whole() {
     assert_eq!(parts_on(&miscounted(3, 3)).unwrap(), (None, 5, true));
 }
 
+/// A stream of entries with these ids, in two nodes, which says that its last id is another.
+fn stream_of(ids: [u64; 4], last: u64) -> Vec<u8> {
+    let (mut value, mut node) = (Vec::new(), Vec::new());
+    put_length(2, &mut value);
+    for ids in ids.chunks(2) {
+        node.clear();
+        let entry = |ms: &u64| (Id { ms: *ms, seq: 0 }, words(&[b"a", b"b"]));
+        put_node(&ids.iter().map(entry).collect::<Vec<_>>(), &mut node);
+        value.extend_from_slice(&node);
+    }
+    let last = Id { ms: last, seq: 0 };
+    StreamHead { length: 4, last, added: 4, groups: 0, ..StreamHead::default() }.put(&mut value);
+    payload_of(tag::STREAM, payload::VERSION, &value)
+}
+
+#[test]
+fn a_stream_whose_last_id_is_too_small_gets_that_of_its_last_entry() {
+    let payload = stream_of([1, 2, 3, 4], 2);
+    let why = "a stream whose last id is smaller than an entry's";
+    assert!(parts(&payload).unwrap_err().contains(why));
+    let (form, mut source) = payload::open(&payload).unwrap();
+    let mut last_ms = 0;
+    let take = &mut |part: Part<'_>| {
+        if let Part::Stream { last, .. } = part {
+            last_ms = last.ms;
+        }
+        Ok::<(), Fault>(())
+    };
+    let flaw = read_on(form, &mut source, take).unwrap();
+    assert!(matches!(flaw, Some(Flaw::Miscounted(Damaged { why: found, .. })) if found == why), "{flaw:?}");
+    assert_eq!(last_ms, 4);
+    for ids in [[1, 3, 2, 4], [1, 2, 2, 3], [2, 1, 3, 4]] {
+        let (flaw, ..) = parts_on(&stream_of(ids, 9)).unwrap();
+        assert!(
+            matches!(flaw, Some(Flaw::Damaged(Damaged { why, .. })) if why.contains("not greater")),
+            "{flaw:?}"
+        );
+    }
+    assert_eq!(parts_on(&stream_of([1, 2, 3, 4], 9)).unwrap(), (None, 5, true));
+}
+
 /// Values whose bytes within pieces are damaged, each with how many parts stand before the damage.
 fn damaged_within() -> Vec<(&'static str, Vec<u8>, usize)> {
     let mut listpack = b"\x14\0\0\0\x06\0\x81f\x02\x81v\x02\x81g\x02\x81w\x02\xff".to_vec();
