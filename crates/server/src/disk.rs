@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,13 +71,61 @@ struct Folder {
     path: PathBuf,
     /// The open folder, to sync it.
     folder: File,
-    open: Mutex<BTreeMap<String, Arc<File>>>,
+    open: Mutex<BTreeMap<String, Arc<Opened>>>,
     /// Bytes written through clones that are not patient.
     written: AtomicU64,
     /// The node is ending, and waits for operations that would otherwise be patient.
     is_ending: AtomicBool,
     /// The same files, opened to be written past the page cache. None for a file that the file system does not open so.
     direct: Mutex<BTreeMap<String, Option<Arc<File>>>>,
+}
+
+/// An open file.
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    /// What its length must be at least: it is created, written and cut by this process alone.
+    least_bytes: AtomicU64,
+}
+
+impl Deref for Opened {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Opened {
+    fn new(file: File) -> io::Result<Opened> {
+        let least_bytes = AtomicU64::new(file.metadata()?.len());
+        Ok(Opened { file, least_bytes })
+    }
+
+    /// Notes that bytes were written.
+    fn note_written(&self, offset: u64, bytes: &[u8]) {
+        self.least_bytes.fetch_max(offset + bytes.len() as u64, Ordering::SeqCst);
+    }
+
+    /// Checks that nobody else has removed or shortened the file.
+    fn check(&self) -> io::Result<()> {
+        let found = self.file.metadata()?;
+        if found.nlink() == 0 {
+            return Err(io::Error::other(
+                "somebody has removed this file while the node runs: what is written to it would be lost with the process, \
+                 so the node ends, and acknowledges nothing more",
+            ));
+        }
+        let least = self.least_bytes.load(Ordering::SeqCst);
+        // Measured again, since another thread may have written to it in between.
+        if found.len() < least && self.file.metadata()?.len() < least {
+            return Err(io::Error::other(
+                "somebody has shortened this file while the node runs: a part of it is lost, so the node ends, and acknowledges \
+                 nothing more. Its next start says what is damaged",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Clone for FolderDisk {
@@ -138,7 +187,7 @@ impl FolderDisk {
     }
 
     /// The open files. The lock is held only while a file is looked up, never while one is used.
-    fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<File>>> {
+    fn open_files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Opened>>> {
         self.folder.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,13 +195,13 @@ impl FolderDisk {
         self.folder.direct.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn file(&self, name: &str) -> io::Result<Arc<File>> {
+    fn file(&self, name: &str) -> io::Result<Arc<Opened>> {
         if let Some(file) = self.open_files().get(name) {
             return Ok(Arc::clone(file));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let file = Arc::new(open_patiently(&options, &self.path(name))?);
+        let file = Arc::new(Opened::new(open_patiently(&options, &self.path(name))?)?);
         self.open_files().insert(name.to_owned(), Arc::clone(&file));
         Ok(file)
     }
@@ -188,6 +237,9 @@ impl FolderDisk {
                 Err(error) => return Err(error),
             }
         }
+        if let Some(open) = self.open_files().get(name) {
+            open.note_written(offset, bytes);
+        }
         Ok(true)
     }
 
@@ -213,6 +265,8 @@ impl FolderDisk {
         self.check_room(bytes)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
+        // First: a file that is replaced is empty now, which must not look as if somebody else had shortened it.
+        self.open_files().remove(name);
         let file = open_patiently(&options, &self.path(name))?;
         self.direct_files().remove(name);
         if bytes > 0 {
@@ -244,7 +298,7 @@ impl FolderDisk {
                 }
             }
         }
-        self.open_files().insert(name.to_owned(), Arc::new(file));
+        self.open_files().insert(name.to_owned(), Arc::new(Opened::new(file)?));
         Ok(())
     }
 
@@ -281,6 +335,7 @@ impl FolderDisk {
             let step = if self.is_patient() { REMOVED_BYTES } else { u64::MAX };
             length = length.saturating_sub(step).max(bytes);
             let begun = Instant::now();
+            file.least_bytes.store(length, Ordering::SeqCst);
             file.set_len(length)?;
             if length > bytes {
                 std::thread::sleep(begun.elapsed() * REMOVAL_PAUSES);
@@ -289,12 +344,12 @@ impl FolderDisk {
         Ok(())
     }
 
-    /// Checks that no file was removed by somebody else. A file that has no name any more can still be written and synced,
-    /// but is gone with the process.
+    /// Checks that no file was removed or shortened by somebody else. A file that has no name any more can still be written
+    /// and synced, but is gone with the process.
     fn check_files(&mut self) -> Result<(), DiskError> {
         self.looked = Instant::now();
         let files = self.open_files();
-        files.iter().try_for_each(|(name, file)| check_name(file).map_err(error(Verb::Measure, name)))
+        files.iter().try_for_each(|(name, file)| file.check().map_err(error(Verb::Measure, name)))
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -304,17 +359,6 @@ impl FolderDisk {
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
-    }
-}
-
-/// Checks that an open file still has a name.
-fn check_name(file: &File) -> io::Result<()> {
-    match file.metadata()?.nlink() {
-        0 => Err(io::Error::other(
-            "somebody has removed this file while the node runs: what is written to it would be lost with the process, \
-             so the node ends, and acknowledges nothing more",
-        )),
-        _ => Ok(()),
     }
 }
 
@@ -403,7 +447,11 @@ impl Disk for FolderDisk {
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = self.file(file).and_then(|open| open.write_all_at(bytes, offset));
+        let written = self.file(file).and_then(|open| {
+            open.write_all_at(bytes, offset)?;
+            open.note_written(offset, bytes);
+            Ok(())
+        });
         self.note_growth(bytes);
         written.map_err(error(Verb::Write, file))?;
         if !self.is_patient && self.looked.elapsed() >= LOOK_FOR_FILES {
@@ -439,7 +487,7 @@ impl Disk for FolderDisk {
     }
 
     fn read(&mut self, file: &str, offset: u64, buffer: &mut [u8]) -> Result<usize, DiskError> {
-        let read_all = |open: Arc<File>| {
+        let read_all = |open: Arc<Opened>| {
             let mut read = 0;
             while read < buffer.len() {
                 match open.read_at(&mut buffer[read..], offset + read as u64) {
@@ -492,7 +540,7 @@ impl Disk for FolderDisk {
     }
 
     fn sync(&mut self, file: &str) -> Result<(), DiskError> {
-        let synced = self.file(file).and_then(|open| open.sync_data().and_then(|()| check_name(&open)));
+        let synced = self.file(file).and_then(|open| open.sync_data().and_then(|()| open.check()));
         synced.map_err(error(Verb::Sync, file))
     }
 
@@ -626,6 +674,24 @@ mod tests {
         // Where nothing is synced, writes look from time to time, at all files.
         disk.looked -= LOOK_FOR_FILES;
         assert!(disk.write("b", 0, b"x").unwrap_err().to_string().contains("somebody has removed"));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_shortens_is_missed() {
+        let path = empty_folder("shortened");
+        let mut disk = FolderDisk::open(&path).unwrap();
+        disk.create("a", 8192).unwrap();
+        disk.write("a", 8192, b"longer").unwrap();
+        disk.cut("a", 4096).unwrap();
+        assert_eq!(disk.sync("a"), Ok(()), "cut by the node");
+        disk.create("a", 8192).unwrap();
+        assert_eq!(disk.check_files(), Ok(()), "made again");
+        OpenOptions::new().write(true).open(path.join("a")).unwrap().set_len(4096).unwrap();
+        let missed = disk.check_files().unwrap_err();
+        assert!(missed.file == "a" && missed.to_string().contains("somebody has shortened"), "{missed}");
+        disk.write("a", 0, b"x").unwrap();
+        assert!(disk.sync("a").unwrap_err().to_string().contains("somebody has shortened"));
         fs::remove_dir_all(&path).unwrap();
     }
 
