@@ -2,7 +2,8 @@
 //!
 //! The worker does everything of a node, so a command that takes long keeps it from heartbeats and leases. This thread
 //! never waits for the worker. It looks at a count of turns that the worker keeps, and while one turn lasts, it says so to
-//! the other nodes over connections of its own. The same thread takes what the others say, and calls the worker. A turn
+//! the other nodes over connections of its own; and so it does while a turn that is due does not begin, since the machine
+//! has no processor for the worker. The same thread takes what the others say, and calls the worker. A turn
 //! that does not end is vouched for only for a while: then the node counts as dead, and others lead its groups.
 
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ use wire::seal::Session;
 
 use crate::thread;
 use crate::tls::{AnySocket, Scratch, Secured, TlsStream, scratch};
+use crate::turn::Clock;
+use driver::Clock as _;
 
 /// How often the thread looks at the worker, says that it is busy, and takes what others say. A turn is long when it was
 /// under way at two looks.
@@ -33,6 +36,8 @@ const BUSY: &[u8] = b"busy";
 pub(crate) struct Vouching {
     /// How often a turn has begun or ended: odd while a turn lasts.
     turns: Arc<AtomicU64>,
+    /// Between two turns: when the next one begins at the latest, in microseconds of the monotonic clock.
+    due_us: Arc<AtomicU64>,
     orders: Sender<Order>,
     news: Arc<News>,
     /// The number of the last connection that was handed over.
@@ -77,11 +82,13 @@ impl Vouching {
     pub(crate) fn start(waker: Arc<Waker>, patience: u64) -> io::Result<Vouching> {
         let (orders, receiver) = channel();
         let (turns, news) = (Arc::<AtomicU64>::default(), Arc::<News>::default());
-        let theirs = (Arc::clone(&turns), Arc::clone(&news));
+        let due_us = Arc::new(AtomicU64::new(u64::MAX));
+        let theirs = (Arc::clone(&turns), Arc::clone(&due_us), Arc::clone(&news));
         let run = move || {
-            let (turns, news) = theirs;
+            let (turns, due_us, news) = theirs;
             let voucher = Voucher {
                 turns,
+                due_us,
                 orders: receiver,
                 news,
                 waker,
@@ -93,7 +100,7 @@ impl Vouching {
             voucher.run(&scratch());
         };
         thread::start("vouching", run)?;
-        Ok(Vouching { turns, orders, news, handed: 0 })
+        Ok(Vouching { turns, due_us, orders, news, handed: 0 })
     }
 
     /// A turn begins, or ends.
@@ -101,6 +108,12 @@ impl Vouching {
     pub(crate) fn note_turn(&self) {
         // Only this thread writes it, and nothing else depends on its order.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The worker waits now, until this moment of the monotonic clock at the latest.
+    #[inline]
+    pub(crate) fn note_wait(&self, until_us: u64) {
+        self.due_us.store(until_us, Ordering::Relaxed);
     }
 
     /// Hands over a connection to another node, which replaces an earlier one. Returns its number.
@@ -137,20 +150,21 @@ impl Vouching {
 /// The thread's side.
 struct Voucher {
     turns: Arc<AtomicU64>,
+    due_us: Arc<AtomicU64>,
     orders: Receiver<Order>,
     news: Arc<News>,
     waker: Arc<Waker>,
     look: Duration,
     busy_max: Duration,
     lanes: Vec<Lane>,
-    /// The count of turns at the last look, and since when it has been the same, if a turn lasts.
+    /// The count of turns at the last look, and since when it has been the same, if a turn lasts or is overdue.
     seen: (u64, Option<Instant>),
 }
 
 impl Voucher {
     fn run(mut self, scratch: &Scratch) {
         while self.take_orders(scratch) {
-            let is_busy = self.is_busy(Instant::now());
+            let is_busy = self.is_busy(Instant::now(), Clock.monotonic_us());
             self.serve(is_busy);
             std::thread::sleep(self.look);
         }
@@ -177,15 +191,20 @@ impl Voucher {
         }
     }
 
-    /// Whether the worker has been in one turn since the last look at least, but not for too long.
-    fn is_busy(&mut self, now: Instant) -> bool {
+    /// Whether the worker has been in one turn since the last look at least, or should have begun one by then, but not for
+    /// too long.
+    fn is_busy(&mut self, now: Instant, now_us: u64) -> bool {
         let turns = self.turns.load(Ordering::Relaxed);
+        let overdue_us = now_us.saturating_sub(self.due_us.load(Ordering::Relaxed));
+        let is_under_way = !turns.is_multiple_of(2) || overdue_us > self.look.as_micros() as u64;
         let (before, since) = self.seen;
-        if turns.is_multiple_of(2) || turns != before {
-            self.seen = (turns, (!turns.is_multiple_of(2)).then_some(now));
+        if !is_under_way || turns != before {
+            self.seen = (turns, is_under_way.then_some(now));
             return false;
         }
-        since.is_some_and(|since| now.duration_since(since) < self.busy_max)
+        let since = since.unwrap_or(now);
+        self.seen.1 = Some(since);
+        now.duration_since(since) < self.busy_max
     }
 
     /// Says to all others that this node is busy, if it is, and takes what they say.
@@ -282,5 +301,37 @@ impl Lane {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_busy_in_a_long_turn_and_while_a_turn_is_overdue() {
+        let poll = mio::Poll::new().unwrap();
+        let mut voucher = Voucher {
+            turns: Arc::default(),
+            due_us: Arc::new(AtomicU64::new(u64::MAX)),
+            orders: channel().1,
+            news: Arc::default(),
+            waker: Arc::new(Waker::new(poll.registry(), mio::Token(0)).unwrap()),
+            look: Duration::from_millis(20),
+            busy_max: Duration::from_millis(100),
+            lanes: Vec::new(),
+            seen: (0, None),
+        };
+        let begun = Instant::now();
+        let mut look = |turns, due_ms: u64, ms: u64| {
+            voucher.turns.store(turns, Ordering::Relaxed);
+            voucher.due_us.store(due_ms * 1000, Ordering::Relaxed);
+            voucher.is_busy(begun + Duration::from_millis(ms), ms * 1000)
+        };
+        assert!(!look(2, 80, 0) && !look(2, 80, 100), "it waits, and is not late yet");
+        assert!(look(2, 80, 120) && look(2, 80, 219) && !look(2, 80, 220), "it is late, and then too late");
+        assert!(!look(3, 80, 240), "a turn has begun");
+        assert!(look(3, 80, 260) && look(3, 80, 339) && !look(3, 80, 340), "it lasts, and then too long");
+        assert!(!look(5, 80, 360), "many turns");
     }
 }

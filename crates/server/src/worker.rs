@@ -248,6 +248,7 @@ impl Worker {
     fn turn(&mut self) -> Result<()> {
         let Worker { driver, outside, events, ended_us, .. } = self;
         let pause_us = driver.next_turn_us(outside).saturating_sub(*ended_us);
+        outside.peers.note_wait(ended_us.saturating_add(pause_us));
         match outside.poll.poll(events, Some(Duration::from_micros(pause_us))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -89,6 +89,12 @@ impl Peers {
         self.vouching.note_turn();
     }
 
+    /// The worker waits now, until this moment of the monotonic clock at the latest.
+    #[inline]
+    pub(crate) fn note_wait(&self, until_us: u64) {
+        self.vouching.note_wait(until_us);
+    }
+
     /// Tells the node which peers are busy, and dials again where the connection for that is broken.
     pub(crate) fn take_vouches(&mut self, turn: &mut Turn<'_>) {
         let Some(found) = self.vouching.take_found() else { return };
