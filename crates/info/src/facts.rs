@@ -102,8 +102,7 @@ pub struct ClientFacts {
     pub wait_for_locks: usize,
     /// See [`ClientFacts::wait_for_locks`].
     pub wait_for_elements: usize,
-    /// Keys at which clients of any node wait for elements, of all groups with a replica here; and those of these where a client
-    /// stops waiting when the key is gone.
+    /// Keys at which clients wait for elements; and those of these where a client stops waiting when the key is gone.
     pub awaited_keys: usize,
     /// See [`ClientFacts::awaited_keys`].
     pub consumed_keys: usize,

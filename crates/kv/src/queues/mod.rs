@@ -28,7 +28,7 @@
 mod copies;
 
 use crate::Version;
-use crate::command::{Awaited, Command, StreamCommand, WaiterId, Wish};
+use crate::command::{Awaited, WaiterId, Wish};
 use crate::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -312,22 +312,6 @@ impl Queues {
     /// The number of requests that wait.
     pub fn waiters(&self) -> usize {
         self.waiting.len()
-    }
-
-    /// The number of keys at which requests wait.
-    pub fn awaited_len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// The number of keys at which requests wait that end when the key is gone: of consumers of a stream. O(requests).
-    pub fn consumed_len(&self) -> usize {
-        let mut keys = BTreeSet::new();
-        for waiting in self.waiting.values() {
-            if let Command::OnStream(StreamCommand::Consume { streams, .. }) = waiting.wish().command() {
-                keys.extend(streams.pairs().map(|(key, _)| key));
-            }
-        }
-        keys.len()
     }
 
     /// The number of requests that were served and are not settled.

@@ -151,14 +151,15 @@ fn facts(node: &Node) -> Facts {
 fn client_facts(node: &Node) -> ClientFacts {
     let sessions = node.cx.clients.sessions.iter();
     let (wait_for_locks, wait_for_elements) = node.waits.waiting();
+    let (awaited_keys, consumed_keys) = node.waits.awaited_keys();
     ClientFacts {
         connections_max: node.cx.parameters.connections_max() as u64,
         blocked: sessions.filter(|(_, session)| session.is_waiting() || session.is_held_back()).count()
             as u64,
         wait_for_locks,
         wait_for_elements,
-        awaited_keys: tables(node).map(|table| table.queues().awaited_len()).sum(),
-        consumed_keys: tables(node).map(|table| table.queues().consumed_len()).sum(),
+        awaited_keys,
+        consumed_keys,
     }
 }
 

@@ -434,6 +434,27 @@ impl Waits {
         })
     }
 
+    /// At how many keys clients wait for elements, and at how many of these one reads for a consumer group: it stops waiting when
+    /// the key is gone.
+    pub(crate) fn awaited_keys(&self) -> (usize, usize) {
+        let (mut all, mut consumed) = (BTreeSet::new(), BTreeSet::new());
+        for wait in self.by_number.values().filter(|wait| wait.waiting().is_some()) {
+            let Want::Elements(wish) = &wait.want else { continue };
+            let command = wish.as_wish().command();
+            let is_consumer = matches!(
+                command,
+                Command::OnStream(StreamCommand::Consume { .. } | StreamCommand::ReadGroup { .. })
+            );
+            command.for_each_key(|key| {
+                all.insert((wait.group, key));
+                if is_consumer {
+                    consumed.insert((wait.group, key));
+                }
+            });
+        }
+        (all.len(), consumed.len())
+    }
+
     /// Whether no client waits, and nothing is to be withdrawn or settled now.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_number.values().all(Wait::lingers) && self.to_settle.is_empty() && self.settling.is_empty()
