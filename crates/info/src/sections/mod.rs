@@ -217,6 +217,8 @@ fn memory(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("maxmemory_reached", u64::from(process.full));
     fields.put("mem_fragmentation_ratio", format_args!("{:.2}", facts.fragmentation()));
     fields.put("mem_replication_backlog", memory.backlog);
+    // `maxmemory` bounds what keys take.
+    fields.put("mem_not_counted_for_evict", memory.used.saturating_sub(memory.dataset));
     fields.put("lazyfree_pending_objects", facts.stats.untidy);
 }
 

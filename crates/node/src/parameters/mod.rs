@@ -88,11 +88,12 @@ const ANY_INTEGER: Kind = Integer(i64::MIN, i64::MAX);
 const NOT_NEGATIVE: Kind = Integer(0, i64::MAX);
 const ANY_BYTES: Kind = Bytes(0, i64::MAX);
 const NO_EFFECT: &str = "Remembered, without effect.";
+const OF_A_STREAM: &str = "XCFGSET sets that of a stream.";
 const NO_MASTER: &str = "A cluster follows no server.";
 const NO_LISTPACK: &str = "Without effect: OBJECT ENCODING calls no set a listpack.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 64] = [
+static PARAMETERS: [Parameter; 66] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -231,6 +232,8 @@ static PARAMETERS: [Parameter; 64] = [
     row("replicaof", Text, "", Fixed, NO_MASTER),
     row("slaveof", Text, "", Fixed, NO_MASTER),
     row("save", Text, "", Fixed, "No snapshots at intervals: durability is set per keyspace."),
+    row("stream-idmp-duration", Integer(1, 86_400), "100", Fixed, OF_A_STREAM),
+    row("stream-idmp-maxsize", Integer(1, 10_000), "100", Fixed, OF_A_STREAM),
     row("tls-auth-clients", OneOf(&["no", "optional", "yes"]), "no", Fixed, TLS_FIXED),
     row("tls-ca-cert-file", Text, "", Fixed, TLS_FIXED),
     row("tls-cert-file", Text, "", Fixed, TLS_FIXED),
