@@ -165,7 +165,7 @@ fn commands_about_missing_features_get_true_replies() {
         ("DEBUG SET-ACTIVE-EXPIRE 1", "OK"),
         ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "OK"),
         ("DEBUG RELOAD", "OK"),
-        ("GET k", "v"),
+        ("GET k", "\"v\""),
         ("DEBUG ERROR mine", "-mine"),
         ("DEBUG OBJECT nosuch", "-ERR no such key"),
         (
