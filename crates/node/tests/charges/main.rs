@@ -69,7 +69,7 @@ impl Inputs {
         };
         // Up to a hundred, in different parts of a tree.
         let some = |start: &str| {
-            let is_chosen = |item: usize| item % (self.items / 100 + 1) == 0;
+            let is_chosen = |item: usize| item.is_multiple_of(self.items / 100 + 1);
             each(&|item| is_chosen(item).then(|| format!("{start}{item}")).into_iter().collect())
         };
         let expand = |word: &str| match word {
