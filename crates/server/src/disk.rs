@@ -46,7 +46,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FILL_PAUSE: Duration = Duration::from_millis(8);
 const FILL_LOOK: Duration = Duration::from_millis(1);
 
-/// How often all files are looked at, whether somebody has removed them. The file that is synced is looked at each time.
+/// How often all files are looked at, whether somebody has removed or shortened them. The file that is synced is looked at
+/// each time.
 const LOOK_FOR_FILES: Duration = Duration::from_secs(1);
 
 /// The files of one folder. Clones share their open files, so that each thread may have one.
