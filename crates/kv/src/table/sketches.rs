@@ -61,7 +61,9 @@ impl Table {
         }
     }
 
-    /// `PFDEBUG`.
+    /// `PFDEBUG`. Not inlined: the registers would be in the frame of every read.
+    #[cold]
+    #[inline(never)]
     pub(super) fn registers(&mut self, key: &[u8], encoding: bool, now: UnixMs, out: &mut ReplyBuffer) {
         let mut all = NO_REGISTERS;
         let merged = self.sketch(key, now).and_then(|sketch| {
