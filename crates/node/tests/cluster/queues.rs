@@ -502,11 +502,11 @@ fn the_keys_at_which_clients_of_a_node_wait_are_counted() {
     let mut cluster = setup(1, &["prefix= replication=consensus"]).start();
     let (operator, list, group) = (cluster.client(1), cluster.client(1), cluster.client(1));
     assert_eq!(cluster.ask(operator, "XGROUP CREATE s g $ MKSTREAM"), "OK");
-    cluster.send(list, "BLPOP l s 0");
+    cluster.send(list, "BLPOP l m 0");
     cluster.send(group, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
     cluster.turns(50);
     let told = cluster.ask(operator, "INFO clients");
-    for field in ["total_blocking_keys:2", "total_blocking_keys_on_nokey:1"] {
+    for field in ["total_blocking_keys:3", "total_blocking_keys_on_nokey:1"] {
         assert!(told.contains(field), "{told}");
     }
     assert_eq!(cluster.ask(operator, "DEL s"), "1");
