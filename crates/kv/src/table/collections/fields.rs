@@ -18,10 +18,10 @@ use crate::table::name_hash::{HASH_BYTES, hash_of};
 use crate::table::tree::{Items, LEAF_BYTES, LEAF_ITEMS};
 
 /// How many times the length of a large hash's leaf a small hash may have.
-pub(super) const HASH_LEAF_FACTOR: usize = 8;
+pub(super) const HASH_LEAF_FACTOR: u32 = 8;
 
 /// The most bytes and fields of a small hash. Redis, too, keeps the order of fields only in hashes with few of them.
-pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR;
+pub(super) const HASH_SMALL_BYTES: usize = LEAF_BYTES * HASH_LEAF_FACTOR as usize;
 pub(super) const HASH_SMALL_FIELDS: usize = 2 * LEAF_ITEMS;
 
 /// The order of the items of a hash.

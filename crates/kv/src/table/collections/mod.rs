@@ -62,7 +62,7 @@ const IS_BARE: u16 = 1 << 14;
 const MARKS: u16 = HAS_DEADLINES | IS_BARE;
 
 /// How many times the length of a leaf a small collection of another kind may have.
-const SMALL_LEAF_FACTOR: usize = 2;
+const SMALL_LEAF_FACTOR: u32 = 2;
 
 /// The items of a collection.
 #[derive(Clone, Debug)]
@@ -260,7 +260,8 @@ impl Collection {
             assert!(self.order == Order::Hashed || piece.is_some(), "a small hash is one piece");
             return piece.filter(|_| self.order == Order::Added);
         }
-        let (bytes, items) = (LEAF_BYTES * SMALL_LEAF_FACTOR / part, LEAF_ITEMS * SMALL_LEAF_FACTOR / part);
+        let (bytes, items) =
+            (LEAF_BYTES * SMALL_LEAF_FACTOR as usize / part, LEAF_ITEMS * SMALL_LEAF_FACTOR as usize / part);
         let fits = |piece: &Piece<'_>| piece.bytes().len() <= bytes && piece.len() <= items;
         self.items.only_piece().filter(fits)
     }

@@ -68,7 +68,7 @@ pub(super) struct Shape {
     /// Whether items are distinct and ascend by their bytes.
     pub(super) is_ordered: bool,
     /// How many times the usual length leaves may have. Longer leaves cost less memory, but more time for each search.
-    pub(super) leaf_factor: usize,
+    pub(super) leaf_factor: u32,
 }
 
 impl Shape {
@@ -78,11 +78,11 @@ impl Shape {
     }
 
     fn leaf_bytes(self) -> usize {
-        LEAF_BYTES * self.leaf_factor
+        LEAF_BYTES * self.leaf_factor as usize
     }
 
     fn leaf_items(self) -> usize {
-        LEAF_ITEMS * self.leaf_factor
+        LEAF_ITEMS * self.leaf_factor as usize
     }
 }
 
