@@ -17,9 +17,6 @@ use protocol::Now;
 use protocol::planted::Fault;
 use storage::{ValueWork, Work};
 
-/// Least time between two releases of free memory to the system.
-const RELEASE_US: u64 = 1_000_000;
-
 /// How often idle connections are swept.
 const SWEEP_US: u64 = 1_000_000;
 
@@ -57,7 +54,6 @@ pub struct Driver<S> {
     next: Step,
     now: Now,
     sweep_at_us: u64,
-    released_us: u64,
 }
 
 /// A driver's parts, borrowed separately: its clients, its peers, and what all parts of a turn share.
@@ -87,7 +83,6 @@ impl<S: Socket> Driver<S> {
             next: Step::Begin,
             now: Now::default(),
             sweep_at_us: 0,
-            released_us: 0,
         }
     }
 
@@ -327,10 +322,8 @@ impl<S: Socket> Driver<S> {
         }
         let inputs = self.clients.input_bytes() as u64;
         self.node.measured(world.resident_bytes(), inputs, traffic);
-        if self.node.is_memory_tight() && self.now.monotonic_us >= self.released_us + RELEASE_US {
+        if self.node.releases_memory() {
             world.release();
-            self.released_us = world.clock().monotonic_us();
-            self.node.measured(world.resident_bytes(), inputs, traffic);
         }
     }
 

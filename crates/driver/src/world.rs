@@ -77,7 +77,7 @@ pub trait World {
         0
     }
 
-    /// Releases free memory to the system.
+    /// Begins to release free memory to the system: the turn does not wait for it.
     fn release(&mut self) {}
 
     /// The process's resource usage, for `INFO`.

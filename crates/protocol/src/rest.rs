@@ -86,8 +86,15 @@ pub(crate) fn is_still(table: &Table) -> bool {
         && table.queues().is_still()
 }
 
+/// How many keys or nodes are freed per tick after all were removed at once: about a millisecond of work.
+pub(crate) const TIDIED_KEYS: usize = 10_000;
+
+/// How long after a tick that has not freed all memory the next one comes: two million keys are freed in a second, and
+/// clients have most of the time.
+const TIDY_US: u64 = 4_000;
+
 /// When a table needs a tick that frees memory: never if there is none to free. A quiescent replica needs it too, because
 /// the end of a checkpoint leaves memory that the checkpoint had kept.
-pub(crate) fn tidied_us(table: &Table, now: Now, heartbeat_ms: u64) -> u64 {
-    if table.is_tidy() { u64::MAX } else { now.monotonic_us + heartbeat_ms * 1000 }
+pub(crate) fn tidied_us(table: &Table, now: Now) -> u64 {
+    if table.is_tidy() { u64::MAX } else { now.monotonic_us + TIDY_US }
 }

@@ -771,7 +771,7 @@ impl Table {
         }
     }
 
-    /// Frees memory of keys that were removed all at once, and of large collections, about `keys` keys or items at a time:
+    /// Frees memory of keys that were removed all at once, and of large collections, about `keys` keys or blocks at a time:
     /// freeing ten million at once would take seconds. Returns whether there is more. Changes nothing visible.
     pub fn tidy(&mut self, keys: usize) -> bool {
         let mut dropped = 0;

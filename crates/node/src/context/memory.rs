@@ -42,6 +42,12 @@ const REQUEST_BYTES_MAX: u64 = 128 << 20;
 /// The most that [`Memory::bound_least`] is, however much memory there is.
 const BOUND_LEAST_MAX: u64 = 16 << 20;
 
+/// How often memory is measured at least, and how often free memory is released at most while little is left.
+const INTERVAL_MS: u64 = 1000;
+/// The same while data may not grow: what is free, in tables or in logs, is to be used soon.
+const INTERVAL_WHEN_FULL_MS: u64 = 100;
+const RELEASE_WHEN_FULL_MS: u64 = 300;
+
 /// The minimum time between two log lines about memory.
 const LINE_MS: u64 = 10_000;
 
@@ -70,6 +76,12 @@ pub(crate) struct Memory {
     pub(super) leaders: u64,
     /// What was last announced to peers as left.
     pub(super) announced: u64,
+    /// Memory of the tables, by their own count: at the last measurement, and at most since free memory was last released.
+    held: u64,
+    held_most: u64,
+    /// Whether tables free memory at present.
+    frees: bool,
+    released_us: u64,
     /// Bytes of replies since sessions were counted.
     answered: u64,
     /// Bytes of requests under way.
@@ -219,12 +231,24 @@ impl Memory {
     pub(crate) fn wants_measurement(&self, now: Now, traffic: u64) -> bool {
         let since = traffic.saturating_sub(self.traffic);
         let is_old = || since > self.bytes_max / 64 || self.added > self.bytes_max / 32;
-        self.is_bounded() && (is_old() || now.ms_since(self.measured_us) >= 1000)
+        let interval_ms = if self.is_full { INTERVAL_WHEN_FULL_MS } else { INTERVAL_MS };
+        self.is_bounded() && (is_old() || now.ms_since(self.measured_us) >= interval_ms)
     }
 
-    /// Whether free memory that the process still holds should be returned to the system.
-    pub(crate) fn is_tight(&self) -> bool {
-        self.is_bounded() && self.resident > self.bytes_max / 8 * 5
+    /// Whether free memory that the process still holds should be returned to the system: little is left, and so the last
+    /// time was a while ago, or tables have freed much since then and are done with it.
+    pub(crate) fn wants_release(&self, now: Now) -> bool {
+        let interval_ms = if self.is_full { RELEASE_WHEN_FULL_MS } else { INTERVAL_MS };
+        let is_tight =
+            || self.resident > self.bytes_max / 8 * 5 && now.ms_since(self.released_us) >= interval_ms;
+        let has_freed = || self.held_most - self.held > self.bytes_max / 32 && !self.frees;
+        self.is_bounded() && (is_tight() || self.resident > self.bytes_max / 2 && has_freed())
+    }
+
+    /// Notes that free memory is returned.
+    pub(crate) fn release(&mut self, now: Now) {
+        self.released_us = now.monotonic_us;
+        self.held_most = self.held;
     }
 
     /// Decides from the last measurement whether data may grow. Returns true when that has changed.
@@ -237,10 +261,10 @@ impl Memory {
 
 /// Takes a measurement: see [`crate::Node::measured`].
 pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, traffic: u64) {
-    let shared = shared_bytes(cx);
     let memory = &mut cx.memory;
     (memory.resident, memory.inputs, memory.traffic) = (resident, inputs, traffic);
-    memory.shared = shared;
+    look_at_tables(cx);
+    let memory = &mut cx.memory;
     memory.measured_us = cx.now.monotonic_us;
     memory.added = 0;
     if resident > memory.bytes_max / 2 {
@@ -254,11 +278,18 @@ pub(crate) fn take_measurement(cx: &mut Context, resident: u64, inputs: u64, tra
     }
 }
 
-/// What the tables of all groups share among copies.
-fn shared_bytes(cx: &Context) -> u64 {
+/// Notes what the tables of all groups hold and share.
+fn look_at_tables(cx: &mut Context) {
+    let (mut held, mut shared, mut frees) = (0, 0, false);
     let groups = (0..).map_while(|place| cx.groups.id_at(place)).filter_map(|id| cx.groups.get(id));
-    let replicas = groups.filter_map(|group| group.replica.as_ref());
-    replicas.map(|replica| replica.table().shared_bytes() as u64).sum()
+    for table in groups.filter_map(|group| group.replica.as_ref()).map(|replica| replica.table()) {
+        held += table.memory_bytes() as u64;
+        shared += table.shared_bytes() as u64;
+        frees |= !table.is_tidy();
+    }
+    let memory = &mut cx.memory;
+    (memory.shared, memory.held, memory.frees) = (shared, held, frees);
+    memory.held_most = memory.held_most.max(held);
 }
 
 fn close_gate(cx: &mut Context) {
@@ -396,6 +427,37 @@ mod tests {
         assert_eq!(judge(735, 0), (true, false));
         memory.shared = 40 << 20;
         assert_eq!((memory.judge(), memory.is_full), (true, true), "what copies share is data");
+    }
+
+    #[test]
+    fn free_memory_is_released_when_little_is_left_or_much_was_freed() {
+        let mut memory = Memory::new(1 << 30);
+        let at = |ms: u64| Now { monotonic_us: ms * 1000, unix_ms: 0 };
+        let look = |memory: &mut Memory, resident: u64, held: u64, frees: bool| {
+            (memory.resident, memory.held, memory.frees) = (resident << 20, held << 20, frees);
+            memory.held_most = memory.held_most.max(memory.held);
+        };
+        look(&mut memory, 600, 500, false);
+        assert!(!memory.wants_release(at(5000)), "nothing was freed, and there is room");
+        look(&mut memory, 600, 490, false);
+        assert!(!memory.wants_release(at(5000)), "little was freed");
+        look(&mut memory, 600, 10, true);
+        assert!(!memory.wants_release(at(5000)), "it is still being freed");
+        look(&mut memory, 600, 10, false);
+        assert!(memory.wants_release(at(5000)));
+        memory.release(at(5000));
+        assert!(!memory.wants_release(at(5001)), "once");
+        look(&mut memory, 700, 10, false);
+        assert!(!memory.wants_release(at(5999)) && memory.wants_release(at(6000)), "once a second");
+        look(&mut memory, 400, 300, false);
+        look(&mut memory, 400, 10, false);
+        assert!(!memory.wants_release(at(9000)), "there is much room");
+        memory.is_full = true;
+        memory.measured_us = 9_000_000;
+        assert!(memory.wants_measurement(at(9100), 0) && !memory.wants_measurement(at(9099), 0));
+        look(&mut memory, 700, 10, false);
+        memory.release(at(9000));
+        assert!(memory.wants_release(at(9300)) && !memory.wants_release(at(9299)), "data may not grow");
     }
 
     #[test]

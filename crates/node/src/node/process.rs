@@ -28,9 +28,13 @@ impl Node {
         self.carry_out_calls();
     }
 
-    /// Whether free memory that the process still holds should be returned to the system.
-    pub fn is_memory_tight(&self) -> bool {
-        self.cx.memory.is_tight()
+    /// Whether free memory that the process still holds should be returned to the system now. If so, counts it as done.
+    pub fn releases_memory(&mut self) -> bool {
+        let releases = self.cx.memory.wants_release(self.cx.now);
+        if releases {
+            self.cx.memory.release(self.cx.now);
+        }
+        releases
     }
 
     /// Whether there are values to cut in this turn, so that it is worth measuring how long [`Node::code_values`]

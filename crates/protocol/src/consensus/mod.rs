@@ -401,11 +401,7 @@ impl crate::contract::Replica for Replica {
         if self.applied.owes() {
             return now.monotonic_us;
         }
-        let round_us = self.rounds.end_us().min(rest::tidied_us(
-            self.applied.table(),
-            now,
-            self.settings.timing.heartbeat_ms,
-        ));
+        let round_us = self.rounds.end_us().min(rest::tidied_us(self.applied.table(), now));
         let Some(leadership) = self.agreement.leadership() else { return round_us };
         if leadership.owes_answers() {
             return now.monotonic_us;

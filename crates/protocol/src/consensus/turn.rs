@@ -24,12 +24,9 @@ use omnipaxos::ballot_leader_election::Ballot;
 use omnipaxos::storage::Storage;
 use std::rc::Rc;
 
-/// How many keys are freed per tick after all were removed at once: some milliseconds of work.
-const TIDIED_KEYS: usize = 10_000;
-
 impl Replica {
     pub(super) fn tick(&mut self, now: Now, effects: &mut Effects) {
-        self.applied.table_mut().tidy(TIDIED_KEYS);
+        self.applied.table_mut().tidy(rest::TIDIED_KEYS);
         self.end_overdue(now.monotonic_us, effects);
         if now.monotonic_us < self.rounds.end_us() {
             return;

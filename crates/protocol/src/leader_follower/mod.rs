@@ -121,9 +121,6 @@ use recovery::Recovery;
 pub use state::Counters;
 use state::State;
 
-/// The number of keys, of those removed all at once, that are dropped per tick: some milliseconds of work.
-const TIDIED_KEYS: usize = 10_000;
-
 #[derive(Debug)]
 enum Role {
     /// No configuration yet.
@@ -497,7 +494,7 @@ impl crate::contract::Replica for Replica {
                 }
             }
             Input::Tick => {
-                state.table.tidy(TIDIED_KEYS);
+                state.table.tidy(crate::rest::TIDIED_KEYS);
                 state.journal.record_commit(now, state.applied, effects);
                 match &mut self.role {
                     Role::Leader(leader) => leader.tick(state, now, effects),
@@ -529,7 +526,7 @@ impl crate::contract::Replica for Replica {
             Role::Recovery(recovery) => recovery.wakeup_us(&self.state, now),
             Role::Idle => now.monotonic_us + self.state.timing.heartbeat_ms * 1000,
         };
-        role_us.min(crate::rest::tidied_us(&self.state.table, now, self.state.timing.heartbeat_ms))
+        role_us.min(crate::rest::tidied_us(&self.state.table, now))
     }
 
     fn set_reached(&mut self, now: Now, peer: NodeId, is_reached: bool) {

@@ -295,14 +295,15 @@ impl Discarded {
         self.nodes.len()
     }
 
-    /// Frees a node, unless another tree shares it. Returns how many items it held, at least 1.
+    /// Frees a node, unless another tree shares it. Returns how many blocks of memory that were, at least 1.
     pub(super) fn drop_some(&mut self) -> usize {
         match self.nodes.pop() {
             Some(node) if node.is_shared() => {
                 self.release(node);
                 1
             }
-            Some(Node::Leaf(leaf)) => leaf.count().max(1),
+            // The node, and its items.
+            Some(Node::Leaf(_)) => 2,
             Some(Node::Inner(mut children)) => {
                 let children = Arc::get_mut(&mut children);
                 self.nodes.extend(children.into_iter().flat_map(|children| children.nodes.drain(..)));

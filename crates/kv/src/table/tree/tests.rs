@@ -203,12 +203,13 @@ fn discarded_nodes_are_freed_in_steps_and_shared_nodes_stay() {
     assert!(discarded.is_empty(), "all of it is shared with the copy");
     copy.check_invariants();
     discarded.take_tree(copy);
-    let (mut steps, mut items) = (0, 0);
+    let (mut steps, mut blocks) = (0, 0);
     while !discarded.is_empty() {
-        items += discarded.drop_some();
-        steps += 1;
+        let some = discarded.drop_some();
+        assert!((1..=2).contains(&some), "{some} blocks in one step");
+        (steps, blocks) = (steps + 1, blocks + some);
     }
-    assert!(items >= 20_000 && steps > 1000, "{items} {steps}");
+    assert!(blocks >= 2 * 20_000 / LEAF_ITEMS && steps > 1000, "{blocks} {steps}");
 }
 
 #[test]
