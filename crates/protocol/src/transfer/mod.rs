@@ -17,3 +17,12 @@ mod outgoing;
 pub(crate) use checkpoint::Checkpoint;
 pub(crate) use incoming::{Arrival, Incoming};
 pub(crate) use outgoing::{Outgoing, Window};
+
+/// A transfer may always keep so many bytes of history.
+const KEPT_BYTES_LEAST: usize = 16 << 20;
+
+/// How many bytes of history transfers may keep, of a replica that may keep `history_max` for others. Where they keep more,
+/// they are given up: a receiver whose disk is full, say, gets on too slowly to be worth the memory.
+pub(crate) fn kept_bytes_max(history_max: usize) -> usize {
+    history_max.saturating_mul(2).max(KEPT_BYTES_LEAST)
+}

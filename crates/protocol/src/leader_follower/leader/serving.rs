@@ -7,6 +7,7 @@ use crate::leader_follower::position::Position;
 use crate::leader_follower::state::State;
 use crate::leader_follower::transfer::Sender;
 use crate::status::FollowerStatus;
+use crate::transfer::kept_bytes_max;
 use kv::Version;
 use std::ops::Range;
 
@@ -348,7 +349,8 @@ impl Leader {
     /// Drops history beyond the backlog's size, except what must follow a snapshot under way, unless that exceeds its own
     /// limit.
     pub(in crate::leader_follower) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
-        let limit = (state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max) as u64;
+        let limit = state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max;
+        let limit = limit.min(kept_bytes_max(state.history_max)) as u64;
         let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
         for follower in &mut self.followers {
             if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {

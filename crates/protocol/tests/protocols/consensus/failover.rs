@@ -311,3 +311,49 @@ fn a_handover_to_a_member_that_dies_costs_no_more_than_a_failover() {
         }
     }
 }
+
+/// A transfer needs the log from its moment on. Where its receiver gets on no further, as with a full disk, the log is not
+/// kept for it beyond the node's share; it gets another transfer when it goes on.
+#[test]
+fn a_transfer_does_not_keep_more_of_the_log_than_there_is_room_for() {
+    const HISTORY_MAX: usize = 10 << 20;
+    let mut group = three_in_reach();
+    let leader = group.leader();
+    let receiver = if leader == 1 { 2 } else { 1 };
+    for id in 1..=3 {
+        group.world.replica_mut(id).expect("it runs").set_history_max(HISTORY_MAX);
+    }
+    let value = vec![b'v'; 400_000];
+    let overwrite = |group: &mut Group, rounds: u32| {
+        let mut most = 0;
+        for number in 0..rounds {
+            let key = format!("k{}", number % 50);
+            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+            let set = Command::Set { key: key.as_bytes(), value: &value, expiry, condition, answer };
+            group.write(leader, set);
+            (0..5).for_each(|_| group.pass());
+            most = most.max(group.world.status(leader).expect("it runs").log_bytes);
+        }
+        most
+    };
+    // It misses more than the log keeps, and stops again in the middle of a transfer.
+    group.asleep = Some(receiver);
+    overwrite(&mut group, 100);
+    group.asleep = None;
+    let sent = |group: &Group| group.world.status(leader).expect("it runs").counters.transfers_sent;
+    let before = sent(&group);
+    let mut passes = 0;
+    while sent(&group) == before {
+        group.pass();
+        passes += 1;
+        assert!(passes < 10_000, "no transfer begins");
+    }
+    group.asleep = Some(receiver);
+    let most = overwrite(&mut group, 200);
+    assert!(most > HISTORY_MAX, "the transfer keeps something: {most} bytes");
+    assert!(most < 2 * HISTORY_MAX + HISTORY_MAX / 2, "{most} bytes are kept");
+    group.asleep = None;
+    (0..20_000).for_each(|_| group.pass());
+    let digest = |id: NodeId| group.world.table(id).expect("it runs").digest();
+    assert_eq!(digest(receiver), digest(leader), "it has all in the end");
+}
