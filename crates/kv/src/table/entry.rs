@@ -62,10 +62,6 @@ enum Allocation {
 
 /// Rare forms of an entry, behind one pointer: two variants with pointers would make every entry larger.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lent values are few, and another pointer would slow collections down"
-)]
 enum Apart {
     /// Currently or formerly lent.
     Lent(Arc<Vec<u8>>),
