@@ -42,11 +42,17 @@ pub(crate) enum Presence {
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
-        // While machines are lost, or will stop because their disk fails, no further one is taken away. No keyspace is created then, either: without a
+        // While machines are lost, no further one is taken away. No keyspace is created then, either: without a
         // member whose memory vouches for it, a group begins only when all of its members have sent a message.
-        let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some() || host.is_refused;
+        let is_lost = |host: &crate::host::Host| host.is_lost || host.rotten.is_some();
         let needs_all = matches!(order, Order::Remove { .. } | Order::Create { .. });
         if needs_all && self.hosts.iter().any(is_lost) {
+            return;
+        }
+        // What is only in memory must be elsewhere, too: another node may be about to stop because its disk fails.
+        if let Order::Remove { node } = order
+            && !self.may_crash(node, false)
+        {
             return;
         }
         match order {

@@ -110,7 +110,7 @@ fn leader_follower_waits_for_one_too_few() {
 
 #[test]
 fn leader_follower_overlooks_gaps() {
-    assert_eq!(find(Fault::GapNotNoticed, Protocol::LeaderFollower, 2), Broken::Liveness);
+    assert_eq!(find(Fault::GapNotNoticed, Protocol::LeaderFollower, 2), Broken::Safety);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_log_does_not_sync_its_folder() {
 
 #[test]
 fn a_checkpoint_counts_before_its_values_are_durable() {
-    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 749), Broken::Storage);
+    assert_eq!(find_spilled(Fault::CheckpointBeforeValues, Protocol::Consensus, 885), Broken::Storage);
 }
 
 #[test]

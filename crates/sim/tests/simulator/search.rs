@@ -252,3 +252,13 @@ fn known_failures_do_not_return() {
     let report = sim::run(567, &settings, false);
     assert_eq!(report.failure, None, "replay it with: {}", settings.command(567));
 }
+
+/// Runs that failed once: in 5031 a refused node showed its operator an old reason; in 9245 what was only in memory was lost with the
+/// last two of its nodes.
+#[test]
+fn runs_that_failed_once_keep_their_promises() {
+    for seed in [5031, 9245] {
+        let report = sim::run(seed, &Settings::default(), false);
+        assert_eq!(report.failure, None, "replay it with: {}", Settings::default().command(seed));
+    }
+}
