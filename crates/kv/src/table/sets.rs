@@ -203,32 +203,34 @@ impl Table {
         let items = self.items_at(found);
         let length = items.len();
         let wanted = usize::try_from(count.unwrap_or(1)).map_or(length, |count| count.min(length));
-        let ranks = match wanted == length {
-            true => (0..length).collect::<Vec<_>>(),
-            false => draws.distinct(wanted, length),
+        // All members need no ranks.
+        let ranks = (wanted < length).then(|| draws.distinct(wanted, length));
+        let drawn = || -> Box<dyn Iterator<Item = &[u8]> + '_> {
+            match &ranks {
+                Some(ranks) => Box::new(items.at(ranks)),
+                None => Box::new(items.iter_from(0)),
+            }
         };
         let start = out.len();
-        match (count, ranks.first()) {
-            (None, None) => out.null(),
+        match count {
+            None if length == 0 => out.null(),
             _ if self.is_quiet => out.error(CUT_WRITE),
-            (None, Some(rank)) => out.bulk(&items.get(*rank).map(member_of).unwrap_or_default()),
-            (Some(_), _) => {
-                write_members(Counted(ranks.len(), items.at(&ranks)), out);
-            }
+            None => out.bulk(&drawn().next().map(member_of).unwrap_or_default()),
+            Some(_) => write_members(Counted(wanted, drawn()), out),
         }
         if !self.is_quiet && ReplyBuffer::is_error(&out.as_bytes()[start..]) {
             out.truncate(start);
             out.error(TOO_MANY_POPPED);
         }
-        let written = if self.changes.have_effects() { &ranks[..] } else { &[] };
-        let drawn = items.at(written).map(|item| member_of(item).to_vec()).collect();
-        self.edit_collection(found, Kind::Set, record, |set, discarded| {
-            if ranks.len() == length {
-                return set.remove(0, length, discarded);
-            }
-            set.remove_each(&ranks, discarded);
+        let popped = match self.changes.have_effects() {
+            true => drawn().map(|item| member_of(item).to_vec()).collect(),
+            false => Vec::new(),
+        };
+        self.edit_collection(found, Kind::Set, record, |set, discarded| match &ranks {
+            Some(ranks) => set.remove_each(ranks, discarded),
+            None => set.remove(0, length, discarded),
         });
-        self.cover_drawn(found.key, drawn);
+        self.cover_drawn(found.key, popped);
     }
 
     fn store_combined(

@@ -530,6 +530,8 @@ impl Table {
         }
         self.entry_bytes = read.entry_bytes;
         let before = std::mem::replace(&mut self.index, read.index.take());
+        // What was read shares nothing.
+        self.cleared.append(&mut self.discarded_nodes);
         self.discard(before);
         Ok(())
     }
