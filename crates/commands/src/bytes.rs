@@ -180,19 +180,6 @@ pub(super) fn pfcount<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _:
     bytes(BytesCommand::Estimate { keys: all_keys(arguments, scratch)? })
 }
 
-/// Parses `PFDEBUG`, which nodes of release 1 do not know.
-fn registers<'a>(encoding: bool, arguments: Arguments<'a>, context: &Context) -> Parsed<'a> {
-    match context.level {
-        0 | 1 => Err(CommandError::NeedsLevel(2)),
-        _ => bytes(BytesCommand::Registers { key: key(arguments, 2)?, encoding }),
-    }
-}
-
-parsers! { (arguments, scratch, context)
-    pfdebug_getreg => registers(false, arguments, context);
-    pfdebug_encoding => registers(true, arguments, context);
-}
-
 pub(super) fn pfmerge<'a>(arguments: Arguments<'a>, scratch: &'a mut Vec<u8>, _: &Context) -> Parsed<'a> {
     for index in 1..arguments.len() {
         key(arguments, index)?;

@@ -48,7 +48,7 @@ use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
     ACL, CLIENT, CLUSTER, COMMAND, COMMANDLOG, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION,
-    MEMORY, MODULE, OBJECT, PFDEBUG, SCRIPT, SLOWLOG,
+    MEMORY, MODULE, OBJECT, SCRIPT, SLOWLOG,
 };
 
 const COMMAND_ROWS: usize = ROWS.len()
@@ -85,7 +85,7 @@ const SORTED_KEY: KeySpec = range(1, 0, READS);
 const SORTED_BY: KeySpec = after(Begin::Unknown, READS);
 
 /// The commands whose rows have no file of their own.
-static ROWS: [CommandSpec; 117] = [
+static ROWS: [CommandSpec; 116] = [
     // Strings.
     data("get", 2, strings::get)
         .flags(READ.with(&[Fast]))
@@ -466,9 +466,6 @@ static ROWS: [CommandSpec; 117] = [
     container("object", &OBJECT)
         .docs(Group::Generic, "2.2.3", "Depends on the subcommand")
         .help("", "Holds commands about how values are kept"),
-    container("pfdebug", &PFDEBUG)
-        .docs(Group::HyperLogLog, "2.8.9", "Depends on the subcommand")
-        .help("", "Holds commands about how sketches are kept"),
     container("memory", &MEMORY)
         .docs(Group::Server, "4.0.0", "Depends on the subcommand")
         .help("", "Holds commands about memory"),

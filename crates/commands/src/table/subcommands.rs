@@ -1,11 +1,12 @@
 //! The commands inside containers, such as `CLIENT LIST`.
 
 use super::row::{
-    ANY_TIME, CHANGES, CLUSTER_WIDE, LOCKS, LOOKS_AT, OPERATORS, READ, READS, REMOVES, UPDATES, client, data,
+    ANY_TIME, CHANGES, CLUSTER_WIDE, LOCKS, LOOKS_AT, OPERATORS, READ, REMOVES, UPDATES, client, data,
     help_of, node, second_key,
 };
+use crate::keyspace;
 use crate::spec::Category::{
-    Cluster as ClusterCategory, Connection, HyperLogLog, Keyspace, Scripting as ScriptingCategory,
+    Cluster as ClusterCategory, Connection, Keyspace, Scripting as ScriptingCategory,
 };
 use crate::spec::ClientCommand::{GetName, Id, Kill, List as ClientList, NoEvict, NoTouch, SetInfo, SetName};
 use crate::spec::CommandCommand::{Count, Docs, GetKeys, GetKeysAndFlags, Info as CommandInfo, List};
@@ -20,7 +21,6 @@ use crate::spec::{
     AclCommand, ClientCommand, ClusterCommand, CommandSpec, ConfigCommand, Flags, FunctionCommand, Group,
     KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, ServerCommand, SlowlogCommand,
 };
-use crate::{bytes, keyspace};
 
 pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
     node("lock.session|open", 5, Lock(LockVerb::OpenSession))
@@ -705,27 +705,6 @@ pub(super) static LATENCY: [CommandSpec; 7] = [
         .docs(Group::Server, "2.8.13", "O(1)")
         .help("[event [event ...]]", "Forgets events, and returns how many"),
     help_of("latency|help").flags(ANY_TIME.with(&[NoScript])).docs(Group::Server, "2.8.13", "O(1)"),
-];
-
-pub(super) static PFDEBUG: [CommandSpec; 4] = [
-    data("pfdebug|encoding", 3, bytes::pfdebug_encoding)
-        .flags(READ)
-        .keys(second_key(READS))
-        .in_categories(&[HyperLogLog])
-        .docs(Group::HyperLogLog, "2.8.9", "O(1)")
-        .help("key", "Returns how a sketch is kept: sparse or dense"),
-    data("pfdebug|getreg", 3, bytes::pfdebug_getreg)
-        .flags(READ)
-        .keys(second_key(READS))
-        .in_categories(&[HyperLogLog])
-        .docs(Group::HyperLogLog, "2.8.9", "O(1)")
-        .help("key", "Returns the registers of a sketch"),
-    node("pfdebug|simd", 3, DebugNothing)
-        .flags(OPERATORS)
-        .in_categories(&[HyperLogLog])
-        .docs(Group::HyperLogLog, "8.0.0", "O(1)")
-        .help("on|off", "Does nothing: registers are merged in one way"),
-    help_of("pfdebug|help").in_categories(&[HyperLogLog]).docs(Group::HyperLogLog, "6.2.0", "O(1)"),
 ];
 
 pub(super) static DEBUG: [CommandSpec; 9] = [

@@ -156,8 +156,6 @@ family! {
         /// The longest common subsequence of two strings (`LCS`). Ranges shorter than `least` are left out.
         Common = 6 "LCS" Reads { first: &'a [u8], second: &'a [u8], answer: CommonAnswer, least: u64 }
             keys(first, second) walks(true);
-        /// The registers of a sketch, as an array of numbers, or how it is kept (`PFDEBUG GETREG`, `PFDEBUG ENCODING`).
-        Registers = 7 "PFDEBUG" Reads { key: &'a [u8], encoding: bool } walks(true);
 
         // Writes.
         /// Sets a bit and returns its previous value (`SETBIT`).
@@ -184,9 +182,7 @@ impl<'a> BytesCommand<'a> {
             GetBit { key, .. } | CountBits { key, .. } | FindBit { key, .. } | ReadFields { key, .. } => {
                 visit(key);
             }
-            SetBit { key, .. } | ChangeFields { key, .. } | Count { key, .. } | Registers { key, .. } => {
-                visit(key)
-            }
+            SetBit { key, .. } | ChangeFields { key, .. } | Count { key, .. } => visit(key),
             Estimate { keys } | Combine { keys, .. } => keys.iter().for_each(visit),
             Common { first, second, .. } => {
                 visit(first);
@@ -208,7 +204,6 @@ impl<'a> BytesCommand<'a> {
             CountBits { key, .. } | FindBit { key, .. } => bytes_of(key) / 2,
             Combine { keys, .. } => keys.iter().map(&bytes_of).fold(0, u64::saturating_add),
             Estimate { keys } | Merge { keys, .. } => SKETCH_BYTES * (keys.len() as u64 + 1),
-            Registers { .. } => 2 * SKETCH_BYTES,
             // Each byte of one string is compared with each byte of the other.
             Common { first, second, .. } => {
                 bytes_of(first).saturating_mul(bytes_of(second)).saturating_mul(4)

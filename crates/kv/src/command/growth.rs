@@ -432,7 +432,7 @@ impl BytesCommand<'_> {
             }
             Count { .. } | Merge { .. } => 2 * crate::sketch::DENSE_BYTES as u64,
             GetBit { .. } | CountBits { .. } | FindBit { .. } | ReadFields { .. } => 0,
-            Estimate { .. } | Common { .. } | Registers { .. } => 0,
+            Estimate { .. } | Common { .. } => 0,
         }
     }
 }

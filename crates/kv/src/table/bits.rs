@@ -124,10 +124,6 @@ impl Table {
                 self.estimate(keys, now, out);
                 return 0;
             }
-            Registers { key, encoding } => {
-                self.registers(key, encoding, now, out);
-                return 0;
-            }
             Common { first, second, answer, least } => {
                 self.common(first, second, answer, least, now, out);
                 return 0;
@@ -183,7 +179,7 @@ impl Table {
             Merge { to, keys } => self.merge_sketches(to, keys, record, out),
             // Answered by `read_bytes`.
             GetBit { .. } | CountBits { .. } | FindBit { .. } => {}
-            ReadFields { .. } | Estimate { .. } | Common { .. } | Registers { .. } => {}
+            ReadFields { .. } | Estimate { .. } | Common { .. } => {}
         }
     }
 

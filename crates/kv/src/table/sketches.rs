@@ -4,7 +4,7 @@ use super::refusals::WRONG_KIND;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;
-use crate::reply::{Reply, ReplyBuffer};
+use crate::reply::ReplyBuffer;
 use crate::sketch::{NO_REGISTERS, Sketch, estimate};
 
 impl Table {
@@ -58,26 +58,6 @@ impl Table {
         match known {
             Some(known) if keys.len() == 1 => out.integer(known as i64),
             _ => out.integer(estimate(&all) as i64),
-        }
-    }
-
-    /// `PFDEBUG`. Not inlined: the registers would be in the frame of every read.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn registers(&mut self, key: &[u8], encoding: bool, now: UnixMs, out: &mut ReplyBuffer) {
-        let mut all = NO_REGISTERS;
-        let merged = self.sketch(key, now).and_then(|sketch| {
-            let sketch = sketch.ok_or("ERR The specified key does not exist")?;
-            sketch.merge_into(&mut all)?;
-            Ok(sketch.is_dense())
-        });
-        match merged {
-            Err(error) => out.error(error),
-            Ok(is_dense) if encoding => out.push(Reply::Status(if is_dense { b"dense" } else { b"sparse" })),
-            Ok(_) => {
-                out.array(all.len());
-                all.iter().for_each(|value| out.integer(i64::from(*value)));
-            }
         }
     }
 

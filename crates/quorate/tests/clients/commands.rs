@@ -335,8 +335,6 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("PFCOUNT sketch sketch2", "4"),
     ("PFMERGE sketch3 sketch sketch2", "OK"),
     ("PFCOUNT sketch3", "4"),
-    ("PFDEBUG ENCODING sketch3", "sparse"),
-    ("PFDEBUG GETREG nosuch", "-ERR The specified key does not exist"),
     ("PFADD text x", "-WRONGTYPE Key is not a valid HyperLogLog string value."),
     ("SET words1 ohmytext", "OK"),
     ("SET words2 mynewtext", "OK"),

@@ -189,7 +189,6 @@ fn every_command<'a>(
         BytesCommand::FindBit { key, bit: true, start: 1, end: Some(-1), in_bits: false },
         BytesCommand::ReadFields { key, operations: list },
         BytesCommand::Estimate { keys: list },
-        BytesCommand::Registers { key, encoding: true },
         BytesCommand::Common { first: key, second: value, answer: CommonAnswer::Ranges, least: 7 },
         BytesCommand::SetBit { key, offset: 7, bit: false },
         BytesCommand::Combine { operation: BitOperation::Not, to: key, keys: list },

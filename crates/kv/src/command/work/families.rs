@@ -356,7 +356,6 @@ impl BytesCommand<'_> {
                 let most = keys.iter().map(bytes).max().unwrap_or(0);
                 2 * made(most) + keys.iter().map(bytes).fold(0, u64::saturating_add) / 12 + most / 16
             }
-            Registers { .. } => SUM_NS,
             Estimate { keys } => SUM_NS + keys.iter().map(merged).sum::<u64>(),
             Merge { to, keys } => SUM_NS + MADE_NS + merged(to) + keys.iter().map(merged).sum::<u64>(),
             Count { key, elements } => {
