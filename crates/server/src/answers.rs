@@ -54,7 +54,7 @@ impl Drop for HeldBytes {
         let before = memory.bytes.fetch_sub(*bytes, Ordering::AcqRel);
         assert!(before >= *bytes, "what is released was counted");
         if before >= memory.bytes_max && before - *bytes < memory.bytes_max {
-            // It fails only when the worker's poll has ended, and then nobody waits for room.
+            // Waking fails only when the worker has ended, and then no call waits for room.
             let _ = memory.waker.wake();
         }
     }

@@ -108,7 +108,7 @@ impl Opened {
         self.least_bytes.fetch_max(offset + bytes.len() as u64, Ordering::SeqCst);
     }
 
-    /// Checks that nobody else has removed or shortened the file.
+    /// Checks that the file still exists, and has not been shortened by another program.
     fn check(&self) -> io::Result<()> {
         let found = self.file.metadata()?;
         if found.nlink() == 0 {

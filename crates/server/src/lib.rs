@@ -5,7 +5,7 @@
 //! to the worker.
 //!
 //! Reading order: [`config`] (a node's configuration), [`files`] (its folder), [`run`] (startup), `worker` (the event loop),
-//! `clients` and `peers` (the two kinds of connections), `bridge` and `http` (access over HTTP, and the page for people),
+//! `clients` and `peers` (the two kinds of connections), `bridge`, `answers` and `http` (access over HTTP, and the page for people),
 //! [`status`] (the state of a whole cluster), [`recovery`] (folders of stopped nodes), `metrics` (what is counted).
 
 pub mod config;

@@ -5,13 +5,14 @@
 //! decided by that measurement; what clients hold is counted separately. Two rules follow:
 //!
 //! * **Data** (tables, locks, logs in memory, parts of long writes, caches) is what was measured less what clients
-//!   hold, and what copies of collections share: changes of them may take it at any time, even if they only remove. When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's
-//!   `OOM`; reads, and commands that free memory, continue. The decision is made where a command is ordered, so
-//!   replicas stay equal. Nodes inform each other when they are full, and the node that orders refuses if any member
-//!   of the group is full.
+//!   hold, and what copies of collections share: changes of them may take it at any time, even if they only remove.
+//!   When it takes more than three quarters of the bound, commands that may grow it are refused with Redis's `OOM`;
+//!   reads, and commands that free memory, continue. The decision is made where a command is ordered, so replicas
+//!   stay equal. Nodes inform each other when they are full, and the node that orders refuses if any member of the
+//!   group is full.
 //! * **Clients** share the rest: an eighth of the bound for replies, queues, subscriptions and names, with the largest
 //!   client closed first; as much for requests that have not arrived whole, which the server bounds in the same way;
-//!   and half of that for bodies of HTTP. Requests under way may take an eighth as well, large ones half of that, and
+//!   and half of that for bodies of HTTP, and as much for long answers of HTTP. Requests under way may take an eighth as well, large ones half of that, and
 //!   at most 256 and 128 MiB: beyond that, no more are read.
 //!
 //! What replicas keep of history for others, gives way: together it may take an eighth of the bound, and a 64th while data is

@@ -88,8 +88,8 @@ pub struct Timing {
     pub batch_bytes: usize,
     /// The limit on bytes sent to one follower and not acknowledged: beyond it, the leader waits for the follower.
     pub window_bytes: usize,
-    /// The same for a follower that has joined and does not hold yet what the leader held then. Less, since more followers
-    /// of other groups may share the link, and whoever repeats a question gets this much again.
+    /// The same for a follower that has joined and does not hold yet what the leader held then. Less, since followers
+    /// of other groups may use the same link, and a follower that repeats its question is sent this much again.
     pub catch_up_bytes: usize,
     /// Bytes of history and snapshots that a node sends in one turn to peers that lack them. A little more may leave.
     pub turn_bytes: usize,

@@ -272,7 +272,7 @@ impl Connection {
                 let is_expected = |id| known(id).is_some();
                 let challenge = acceptor.on_hello(payload, is_expected);
                 if let Some(notice) = acceptor.notice() {
-                    // It helps whoever reads the other log. If it cannot be sent, this log has the reason.
+                    // With the notice, the other node's log has the reason, too. If it cannot be sent, this log still has it.
                     let _ = self.send(notice);
                 }
                 let challenge = challenge.map_err(|error| match error {

@@ -44,7 +44,7 @@ fn a_peer_without_the_secret_is_refused_by_both_sides() {
     let mut acceptor = Acceptor::new(identity("main", 2, "secret"), ACCEPTOR_NONCE);
     let error = acceptor.on_hello(&hello, anyone).unwrap_err();
     assert_eq!(error, HandshakeError::WrongSecret { node: 1 }, "and it gets no mac to try secrets against");
-    let notice = acceptor.notice().expect("it is told").to_vec();
+    let notice = acceptor.notice().expect("the dialer gets a notice").to_vec();
     assert_eq!(notice.len(), 1);
     assert_eq!(dialer.on_challenge(&notice, |_| true).map(|_| ()), Err(HandshakeError::OwnSecretWrong));
 
