@@ -20,7 +20,7 @@ use crate::range::part_of;
 const SPILLED: u16 = 0;
 
 /// Cuts values into fragments: one incarnation of one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Coordinator {
     /// The node's number; 0 for values on the disk.
     pub node: u16,

@@ -22,6 +22,7 @@ pub mod reply;
 mod shared;
 mod sketch;
 pub mod table;
+pub mod two_phase;
 mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};

@@ -3,7 +3,8 @@
 use super::declaration::{Adds, Effect, Inner};
 use super::{
     BitOperation, By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, QueueCommand,
-    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
+    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, TwoPhaseCommand,
+    WhenFull,
 };
 use crate::ValueId;
 use std::ops::Range;
@@ -122,7 +123,7 @@ impl Command<'_> {
     /// Whether the command only carries out others, each of which is charged.
     pub(crate) fn consists_of_others(&self) -> bool {
         use Command::*;
-        matches!(self, Transaction(_) | Script(_) | Supplied(_) | LongEnd { .. } | Bounded(_))
+        matches!(self, Transaction(_) | Script(_) | Supplied(_) | LongEnd { .. } | Bounded(_) | TwoPhase(_))
     }
 
     /// The number of items of its lists.
@@ -191,6 +192,8 @@ impl Command<'_> {
             }
             Supplied(supplied) => supplied.command().map_or(0, |command| command.growth_bytes(sizes)),
             Bounded(bounded) => bounded.command().growth_bytes(sizes),
+            TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => share.command().growth_bytes(sizes),
+            TwoPhase(_) => 0,
             // Reads.
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
             GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => 0,

@@ -25,6 +25,7 @@ mod sorted;
 mod streams;
 mod supplied;
 mod transaction;
+mod two_phase;
 mod work;
 
 use crate::coded::{Coordinator, REFERENCE_BYTES, ValueId};
@@ -69,6 +70,7 @@ pub use streams::{
 };
 pub use supplied::Supplied;
 pub use transaction::{Draft, Transaction, Watched};
+pub use two_phase::{Age, GROUPS_MAX, Header, Share, TransactionId, TwoPhaseCommand, UNSETTLED_MAX};
 pub use work::{COMMAND_NS, Known, Size};
 
 /// When a key expires.
@@ -345,6 +347,8 @@ commands! {
         Lock(LockCommand<'a>) = 18 | 83 within(Bounded);
         /// A command on requests that wait for elements (`BLPOP` etc.).
         Queue(QueueCommand<'a>) = 35 | 106 within(Bounded);
+        /// A command by which the group takes part in a transaction over several groups.
+        TwoPhase(TwoPhaseCommand<'a>) = 43 | 115 within(Parts);
         /// A write that takes effect only if it carries a lock's newest token; otherwise the reply is `FENCED` (`SET … FENCE`).
         Fenced(Fenced<'a>) = 84;
         /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only

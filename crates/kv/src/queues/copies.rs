@@ -9,6 +9,15 @@ const WAITING: u8 = 1;
 const SERVED: u8 = 2;
 const CLAIMED: u8 = 3;
 
+impl Origin {
+    /// The origin that is encoded as this number.
+    pub(crate) fn numbered(number: u8) -> Result<Origin, Malformed> {
+        let origins = [Origin::None, Origin::Front, Origin::End, Origin::Members];
+        let origin = origins.get(usize::from(number)).copied();
+        origin.ok_or(Malformed("an unknown origin of what was served"))
+    }
+}
+
 impl Queues {
     /// Calls `take` with every item of a snapshot.
     pub(crate) fn for_each_item(&self, mut take: impl FnMut(&[u8])) {
@@ -59,9 +68,7 @@ impl Queues {
             SERVED => {
                 let id = WaiterId::take(&mut reader)?;
                 let (order, is_claimed) = ((reader.u64()?, reader.u32()?), reader.bool()?);
-                let origins = [Origin::None, Origin::Front, Origin::End, Origin::Members];
-                let origin = origins.get(usize::from(reader.u8()?)).copied();
-                let origin = origin.ok_or(Malformed("an unknown origin of what was served"))?;
+                let origin = Origin::numbered(reader.u8()?)?;
                 let reply = reader.bytes()?.into();
                 if self.waits(id) || self.served.contains_key(&id) {
                     return Err(TWICE);

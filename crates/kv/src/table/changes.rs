@@ -54,6 +54,9 @@ pub enum ChangeClass {
     Overwritten,
     /// It was replaced by one of another type (`c`).
     TypeChanged,
+    /// A transaction over several groups will change the key once it is committed, which its client may know before this table
+    /// does. Only those who cache the key are told.
+    Locked,
 }
 
 impl ChangeClass {
@@ -334,7 +337,7 @@ impl Changes {
                 }
                 let Some(note) = note else { break };
                 let key = &self.keys[std::mem::replace(&mut start, note.end)..note.end];
-                if !note.class.is_beside() {
+                if !note.class.is_beside() && note.class != ChangeClass::Locked {
                     put_event(key, note.event, &mut events);
                     number += 1;
                 }
@@ -390,7 +393,8 @@ impl Changes {
 
 /// Whether a note needs no effect of the command being carried out.
 fn is_apart(class: ChangeClass) -> bool {
-    class.is_beside() || matches!(class, ChangeClass::Expired | ChangeClass::Evicted)
+    use ChangeClass::{Evicted, Expired, Locked};
+    class.is_beside() || matches!(class, Expired | Evicted | Locked)
 }
 
 fn put_event(key: &[u8], event: &str, out: &mut ReplyBuffer) {

@@ -35,6 +35,22 @@ impl Charges {
         self.left.is_some()
     }
 
+    /// The bound of a record of which nothing has been charged yet.
+    pub(super) fn bound(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// Begins to charge to a bound, if there is one.
+    pub(super) fn begin(&mut self, bound: Option<u64>) {
+        assert!(!self.are_bounded(), "a record has one bound, and it ends with the record");
+        self.left = bound;
+    }
+
+    /// Ends the bound.
+    pub(super) fn end(&mut self) {
+        self.left = None;
+    }
+
     /// What may still be added; everything, if the record has no bound.
     pub(super) fn left(&self) -> u64 {
         self.left.unwrap_or(u64::MAX)
@@ -110,10 +126,9 @@ impl Table {
         record: Record,
         out: &mut ReplyBuffer,
     ) -> Version {
-        assert!(!self.charges.are_bounded(), "a record has one bound, and it ends with the record");
-        self.charges.left = Some(bounded.bytes_max());
+        self.charges.begin(Some(bounded.bytes_max()));
         let version = self.apply_any(&bounded.command(), record, out);
-        self.charges.left = None;
+        self.charges.end();
         version
     }
 

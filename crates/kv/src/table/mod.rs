@@ -10,7 +10,7 @@
 //! lists, sets, sorted sets, hashes and streams consist of, with `members` and `stream_items`), `found` (how commands get at them).
 //! Then the commands: `reads`, `scan`, `strings`, `numbers`, `bits`, `sketches`, `common`, `lists`, `sets`, `sorted_view` and `sorted`,
 //! `geo`, `streams`, `hashes`, `sort`, `expire`, `eviction`, `keys`, `charges` (what commands add to memory), `transactions`,
-//! `locks`, `queues`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
+//! `locks`, `queues`, `two_phase`, `scripts` and `interpreter`, `registers`; last `coded` and `spill` (values that are not in the table), `long` (commands that
 //! arrive in parts), and `snapshot`.
 
 mod bits;
@@ -65,6 +65,7 @@ mod strings;
 mod tests;
 mod transactions;
 mod tree;
+mod two_phase;
 
 use crate::command::{By, Command, Condition, Expiry, List, SetAnswer, SortedCommand};
 use crate::glob::Pattern;
@@ -72,6 +73,7 @@ use crate::limits::WALKED_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
 use crate::queues::Queues;
 use crate::reply::{Reads, ReplyBuffer};
+use crate::two_phase::TwoPhase;
 use crate::watch::{RecordName, Watch, Watching};
 use crate::{UnixMs, ValueId, Version};
 use arrayvec::ArrayVec;
@@ -100,6 +102,7 @@ use scripts::ScriptCosts;
 pub use scripts::{Access, ScriptRefusal};
 pub use snapshot::{SnapshotId, encode_value};
 pub use spill::Spilled;
+pub use two_phase::BLOCKED;
 
 /// The reply to a record that an operator has had skipped.
 const SKIPPED: &str = "SKIPPED this command ended every node that carried it out, and an operator has decided to leave it out; nothing was done";
@@ -228,6 +231,8 @@ pub struct Table {
     locks: Locks,
     /// The requests that wait for elements.
     queues: Queues,
+    /// The transactions over several groups.
+    two_phase: TwoPhase,
     /// Awaited keys that scripts of the record being applied have written without declaring them.
     written: queues::Ready,
     /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
@@ -250,8 +255,7 @@ pub struct Table {
     /// The approximate time that all scripts have taken on this replica; it never decreases.
     scripts_ns: u64,
     uses: Uses,
-    /// Whether changes, misses or accesses are noted: the only test for these on the path of each
-    /// command.
+    /// Whether changes, misses or accesses are noted, or keys are locked: the only test for these on the path of each command.
     is_observed: bool,
     charges: Charges,
 }
@@ -295,6 +299,7 @@ impl Table {
             statistics: Statistics::default(),
             locks: Locks::default(),
             queues: Queues::default(),
+            two_phase: TwoPhase::default(),
             written: queues::Ready::new(),
             lock_events: Vec::new(),
             changes: Changes::default(),
@@ -338,7 +343,7 @@ impl Table {
 
     /// Updates `is_observed`.
     fn observe(&mut self) {
-        self.is_observed = self.uses.is_on() || self.changes.has_followers();
+        self.is_observed = self.uses.is_on() || self.changes.has_followers() || self.two_phase.locks_any();
     }
 
     /// Applies one record of the group's history and appends one reply to `out`.
@@ -424,6 +429,9 @@ impl Table {
         }
         if let Command::Get { .. } = command {
             return self.read(command, record.time, out);
+        }
+        if self.is_blocked(command) {
+            return Table::refuse_blocked(out);
         }
         if self.is_observed {
             self.note_uses(command, record.time);
@@ -553,6 +561,7 @@ impl Table {
             }
             Lock(command) if command.is_write() => self.apply_to_locks(&command, record, out),
             Queue(command) if command.is_write() => self.apply_to_queues(&command, record, out),
+            TwoPhase(command) if command.is_write() => self.apply_two_phase(&command, record, out),
             Fenced(fenced) => self.apply_behind_fence(&fenced, record, out),
             Script(script) if script.is_write() => self.run_script(&script, record, out),
             Hash(command) if command.is_write() => self.change_hash(&command, record, out),
@@ -632,6 +641,7 @@ impl Table {
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
             Queue(command) if !command.is_write() => self.read_queues(&command, out),
+            TwoPhase(command) if !command.is_write() => self.read_two_phase(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),
             OnList(command) if !command.is_write() => return self.read_list(&command, now, out),
@@ -741,6 +751,7 @@ impl Table {
             + (self.expiries.len() + self.fields_due.len()) * EXPIRY_BYTES
             + self.locks.memory_bytes()
             + self.queues.memory_bytes()
+            + self.two_phase.memory_bytes()
             + self.spilled.memory_bytes()
             + self.long.memory_bytes()
     }

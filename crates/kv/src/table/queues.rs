@@ -325,6 +325,7 @@ impl Table {
             while let Some(entry) = self.peek(&key, record.time)
                 && let Some(awaited) = Awaited::of(entry.kind()).filter(|it| *it != Awaited::Entries)
                 && let Some(id) = self.queues.first_at(&key, awaited)
+                && !self.stalls(id)
             {
                 let Some(waiting) = self.queues.remove_waiting(id) else {
                     unreachable!("the first in a queue waits")
@@ -341,6 +342,21 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Whether a request cannot be served now, since its command also uses a key that a transaction has locked.
+    fn stalls(&mut self, id: WaiterId) -> bool {
+        if !self.two_phase.locks_any() {
+            return false;
+        }
+        let wish = self.queues.wish_of(id).expect("the first in a queue waits");
+        let mut stalls = false;
+        let command = Wish::of(wish).expect("a wish is checked before it waits").command();
+        command.for_each_key(|key| stalls = stalls || self.two_phase.locks(key));
+        if stalls {
+            self.two_phase.note_stalled();
+        }
+        stalls
     }
 
     /// Serves a request that waits for entries of a stream, if there are any that it has not seen. Several requests may be
@@ -409,7 +425,23 @@ impl Table {
         if origin == Origin::None || self.queues.has_planted(Fault::QueueServedForgotten) {
             return true;
         }
+        self.put_back_taken(origin, reply, record, ready);
+        true
+    }
+
+    /// Puts elements that a request was served back to where they came from; if a transaction has locked that key, once it is
+    /// unlocked.
+    pub(super) fn put_back_taken(
+        &mut self,
+        origin: Origin,
+        reply: Box<[u8]>,
+        record: Record,
+        ready: &mut Ready,
+    ) {
         let Some(Taken { key, items }) = Taken::of(&reply) else { unreachable!("a reply of this table") };
+        if self.two_phase.locks(key) {
+            return self.two_phase.keep_returned(origin, reply);
+        }
         let went_back = if origin == Origin::Members {
             let members: Vec<_> =
                 items.iter().map(|(member, score)| (*member, score.unwrap_or(0.0))).collect();
@@ -423,7 +455,6 @@ impl Table {
         if self.queues.is_awaited(key) {
             ready.push_back(key.into());
         }
-        true
     }
 
     /// Gives up the requests of a node, except those of the `spared` incarnation. What they were served goes back, unless

@@ -51,6 +51,9 @@ const PIECE: u8 = 250;
 /// Special kind: an item of the queues, not an entry.
 const QUEUES: u8 = 248;
 
+/// Special kind: an item of the transactions over several groups, not an entry.
+const TWO_PHASE: u8 = 247;
+
 /// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and the
 /// rank of the first item in it.
 const ITEMS: u8 = 249;
@@ -439,6 +442,7 @@ impl Table {
         let mut items = Vec::new();
         self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
         self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
+        self.two_phase.for_each_item(|item| items.push((TWO_PHASE, item.into())));
         let abandoned = self.coded.abandoned().collect();
         let long = self.long.parts();
         self.snapshots.push(Snapshot {
@@ -601,6 +605,11 @@ impl Table {
                 self.queues.take_item(value)?;
                 continue;
             }
+            if tag == TWO_PHASE {
+                self.two_phase.take_item(value)?;
+                self.observe();
+                continue;
+            }
             if tag == PIECE {
                 count += usize::from(self.take_piece(key, (version, deadline), value)?);
                 continue;
@@ -741,6 +750,7 @@ impl Table {
         }
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.queues.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
+        self.two_phase.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.long.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for id in self.coded.abandoned() {
             let mut name = Vec::new();

@@ -265,11 +265,22 @@ impl Table {
 
     /// Returns the place and entry of the hash whose field expires first, if that is at or before `until`.
     pub(super) fn first_field_to_expire(&self, until: UnixMs) -> Option<(Place, &Entry)> {
-        let (deadline, hash) = *self.fields_due.first()?;
-        if deadline > until {
-            return None;
-        }
-        self.index.find(hash, |entry| entry.first_due() == deadline)
+        let due = self.fields_due.iter().take_while(|(deadline, _)| *deadline <= until);
+        self.first_unlocked(due, Entry::first_due)
+    }
+
+    /// Returns the first of these entries whose key no transaction has locked: what a transaction has found must not expire
+    /// before it is over.
+    fn first_unlocked<'d>(
+        &self,
+        mut due: impl Iterator<Item = &'d (UnixMs, KeyHash)>,
+        deadline_of: impl Fn(&Entry) -> UnixMs,
+    ) -> Option<(Place, &Entry)> {
+        due.find_map(|(deadline, hash)| {
+            let is_due =
+                |entry: &Entry| deadline_of(entry) == *deadline && !self.two_phase.locks(entry.key());
+            self.index.find(*hash, is_due)
+        })
     }
 
     fn add_deadline(&mut self, hash: KeyHash, deadline: UnixMs) {
@@ -308,11 +319,8 @@ impl Table {
 
     /// Returns the place and entry of the key that expires first, if its deadline is at or before `until`.
     pub(super) fn first_to_expire(&self, until: UnixMs) -> Option<(Place, &Entry)> {
-        let (deadline, hash) = *self.expiries.first()?;
-        if deadline > until {
-            return None;
-        }
-        self.index.find(hash, |entry| entry.deadline() == deadline)
+        let due = self.expiries.iter().take_while(|(deadline, _)| *deadline <= until);
+        self.first_unlocked(due, Entry::deadline)
     }
 
     /// Removes the key at a place, whose deadline has passed.
@@ -461,6 +469,7 @@ impl Table {
         assert_eq!(expiries, self.expiries, "the deadlines of keys");
         assert_eq!(fields_due, self.fields_due, "the first deadlines of hashes' fields");
         self.references_are_counted(references);
+        self.two_phase.check_invariants();
     }
 }
 

@@ -4,10 +4,11 @@ use super::*;
 use crate::Coordinator;
 use crate::command::growth::LITTLE_GROWTH_BYTES;
 use crate::command::{
-    AddOptions, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Comparison, Draft, Fenced,
-    HashCommand, HashPart, Hold, List, ListCommand, LockCommand, Padded, QueueCommand, RangePart, References,
-    ScriptOptions, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, Step, StreamCommand,
-    Supplied, Trim, WaiterId, Watched, WhenFull, Wish, Wrapper, script,
+    AddOptions, Age, Aggregate, BitOperation, Bounded, By, BytesCommand, CommonAnswer, Comparison, Draft,
+    Fenced, HashCommand, HashPart, Header, Hold, List, ListCommand, LockCommand, Padded, QueueCommand,
+    RangePart, References, ScriptOptions, SetCommand, SetOperation, Share, Sizes, SortCommand, SortedCommand,
+    Step, StreamCommand, Supplied, TransactionId, Trim, TwoPhaseCommand, WaiterId, Watched, WhenFull, Wish,
+    Wrapper, script,
 };
 use std::num::NonZeroU64;
 
@@ -22,7 +23,8 @@ const BOUNDED: u8 = 114;
 
 const LIMITS: script::ScriptLimits = script::ScriptLimits { value_bytes_max: 9, cost_max: 7 };
 
-fn every_command<'a>(
+/// What commands contain that has to be built elsewhere.
+struct Parts<'a> {
     list: List<'a>,
     pairs: List<'a>,
     drafts: &'a [Draft; 2],
@@ -30,7 +32,12 @@ fn every_command<'a>(
     scripts: [script::Script<'a>; 6],
     supplied: Supplied<'a>,
     wish: Wish<'a>,
-) -> Vec<Command<'a>> {
+    header: Header<'a>,
+    share: Share<'a>,
+}
+
+fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
+    let Parts { list, pairs, drafts, fenced, scripts, supplied, wish, header, share } = parts;
     use Command::*;
     let (key, value) = (&b"key"[..], &b"value\0\r\n"[..]);
     let set = |expiry, condition, answer| Set { key, value, expiry, condition, answer };
@@ -148,6 +155,15 @@ fn every_command<'a>(
         QueueCommand::Settle { node: 3, life: u64::MAX, numbers: &[1, 0, 0, 0, 0, 0, 0, 0] },
     ];
     commands.extend(queues.map(Queue));
+    let two_phase = [
+        TwoPhaseCommand::Ask { id: header.id() },
+        TwoPhaseCommand::Prepare { header, is_alone: true, share },
+        TwoPhaseCommand::Resolve { header },
+        TwoPhaseCommand::Commit { header },
+        TwoPhaseCommand::Abort { header },
+        TwoPhaseCommand::Forget { coordinator: header.id().coordinator, numbers: &[7, 0, 0, 0, 0, 0, 0, 0] },
+    ];
+    commands.extend(two_phase.map(TwoPhase));
     let field = &b"field"[..];
     let hashes = [
         HashCommand::Get { key, field },
@@ -434,8 +450,16 @@ fn every_command_survives_encoding_and_truncation_is_malformed() {
         Bounded::build(7, &Command::GetDelete { key: b"k" }, &mut fifteenth).expect("it is a write"),
         Bounded::build(u64::MAX, &Command::Clear {}, &mut sixteenth).expect("it is a write"),
     ];
-    let drafts = drafts();
-    let commands = every_command(list, pairs, &drafts, fenced, scripts, supplied, wish);
+    let (mut nineteenth, mut twentieth) = (Vec::new(), Vec::new());
+    let transaction = TransactionId { coordinator: Coordinator { node: 3, life: 7 }, number: u64::MAX };
+    let groups = [(1, false), (u16::MAX, true)];
+    let age = Age { since: 7, first: transaction };
+    let header = Header::build((transaction, age), (7, [3, 5]), groups, &mut nineteenth);
+    let share = Share::build(&Command::Persist { key: b"k" }, &mut twentieth);
+    let (header, share) = header.zip(share).expect("a transaction that can be");
+    let drafts = &drafts();
+    let parts = Parts { list, pairs, drafts, fenced, scripts, supplied, wish, header, share };
+    let commands = every_command(parts);
     for command in commands.into_iter().chain(bounded.map(Command::Bounded)) {
         a_command_that_grows_little_does_so_in_any_table(&command);
         let mut bytes = Vec::new();

@@ -31,6 +31,7 @@ mod spill;
 mod streams;
 mod strings;
 mod transactions;
+mod two_phase;
 
 use super::Table;
 use crate::codec::Reader;

@@ -1,0 +1,456 @@
+//! Transactions over several groups, as one group sees them: what is locked, what is foretold, and what is remembered.
+
+use super::model::{Record, record, records, replay};
+use super::script::parse;
+use super::*;
+use crate::Coordinator;
+use crate::command::{
+    Age, Bounded, Draft, Header, ListCommand, QueueCommand, Script, ScriptLimits, Share, TransactionId,
+    TwoPhaseCommand, WaiterId, Wish,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::num::NonZeroU64;
+
+const NODE_2: Coordinator = Coordinator { node: 2, life: 1 };
+const IN_ITS_NEXT_LIFE: Coordinator = Coordinator { life: 2, ..NODE_2 };
+const LOCKED: &str =
+    "!TRYAGAIN LOCKED a transaction over several shards has locked the key; nothing was done, try again";
+
+fn number(number: u64) -> TransactionId {
+    TransactionId { coordinator: NODE_2, number }
+}
+
+fn age(first: TransactionId) -> Age {
+    Age { since: 7, first }
+}
+
+fn with_header<R>(id: TransactionId, below: u64, then: impl FnOnce(Header<'_>) -> R) -> R {
+    with_unsettled(id, (below, &[]), then)
+}
+
+fn with_unsettled<R>(
+    id: TransactionId,
+    (below, unsettled): (u64, &[u64]),
+    then: impl FnOnce(Header<'_>) -> R,
+) -> R {
+    let (mut scratch, groups) = (Vec::new(), [(4, true), (9, true)]);
+    let header = Header::build((id, age(id)), (below, unsettled.iter().copied()), groups, &mut scratch);
+    then(header.expect("groups and numbers that can be"))
+}
+
+fn preparing<'a>(header: Header<'a>, share: Share<'a>) -> Command<'a> {
+    Command::TwoPhase(TwoPhaseCommand::Prepare { header, is_alone: false, share })
+}
+
+/// A share of these commands, which `;` separates.
+fn with_share<R>(commands: &str, then: impl FnOnce(Share<'_>) -> R) -> R {
+    let mut draft = Draft::default();
+    for command in commands.split(';') {
+        let words: Vec<&[u8]> = command.split_whitespace().map(str::as_bytes).collect();
+        let mut scratch = Vec::new();
+        assert!(draft.push(&parse(&words, &mut scratch)));
+    }
+    let whole = draft.transaction();
+    let single = whole.commands().next().filter(|_| whole.len() == 1);
+    let mut scratch = Vec::new();
+    then(
+        Share::build(&single.unwrap_or(Command::Transaction(whole)), &mut scratch)
+            .expect("it can be a share"),
+    )
+}
+
+impl Store {
+    fn prepare(&mut self, id: TransactionId, commands: &str) -> String {
+        self.prepare_below(id, 1, commands)
+    }
+
+    fn prepare_below(&mut self, id: TransactionId, below: u64, commands: &str) -> String {
+        with_share(commands, |share| with_header(id, below, |header| self.apply(&preparing(header, share))))
+    }
+
+    fn commit(&mut self, id: TransactionId) -> String {
+        with_header(id, 1, |header| self.apply(&Command::TwoPhase(TwoPhaseCommand::Commit { header })))
+    }
+
+    fn abort(&mut self, id: TransactionId) -> String {
+        with_header(id, 1, |header| self.apply(&Command::TwoPhase(TwoPhaseCommand::Abort { header })))
+    }
+
+    fn resolve(&mut self, id: TransactionId) -> String {
+        with_header(id, 1, |header| self.apply(&Command::TwoPhase(TwoPhaseCommand::Resolve { header })))
+    }
+
+    fn forget(&mut self, coordinator: Coordinator, numbers: &[u64]) -> String {
+        let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.apply(&Command::TwoPhase(TwoPhaseCommand::Forget { coordinator, numbers: &numbers }))
+    }
+
+    fn vote(&mut self, id: TransactionId) -> String {
+        self.read(&Command::TwoPhase(TwoPhaseCommand::Ask { id }))
+    }
+}
+
+#[test]
+fn a_share_is_foretold_when_it_is_prepared_and_carried_out_when_it_is_committed() {
+    let mut store = Store::new();
+    store.play("SET a 1 -> OK\nRPUSH l x -> 1");
+    assert_eq!(store.prepare(number(1), "INCRBY a 1;RPUSH l y z;LLEN l"), "[PREPARED [2 3 3]]");
+    assert!(store.table.two_phase().locks(b"a") && store.table.two_phase().locks(b"l"));
+    assert_eq!(store.commit(number(1)), "[COMMITTED [2 3 3]]");
+    store.play("GET a -> \"2\"\nLLEN l -> 3");
+    assert!(!store.table.two_phase().locks_any());
+}
+
+#[test]
+fn an_aborted_share_leaves_nothing() {
+    let mut store = Store::new();
+    store.play("SADD s m -> 1");
+    assert_eq!(store.prepare(number(1), "SADD s n;SET new v"), "[PREPARED [1 OK]]");
+    assert_eq!(store.abort(number(1)), "[REFUSED]");
+    store.play("SCARD s -> 1\nEXISTS new -> 0");
+}
+
+#[test]
+fn a_group_votes_once() {
+    let mut store = Store::new();
+    assert_eq!(store.resolve(number(1)), "[REFUSED]");
+    assert_eq!(store.prepare(number(1), "SET k v"), "[REFUSED]", "it has been asked for its vote before");
+    assert_eq!(store.commit(number(1)), "[REFUSED]", "nobody who knows the rule sends this");
+
+    assert_eq!(store.prepare(number(2), "SET k v"), "[PREPARED OK]");
+    assert_eq!(
+        store.prepare(number(2), "SET k v"),
+        "[PREPARED OK]",
+        "sent again, since its outcome was not known"
+    );
+    assert_eq!(store.resolve(number(2)), "[PREPARED]");
+    assert_eq!(store.commit(number(2)), "[COMMITTED OK]");
+    assert_eq!(store.commit(number(2)), "[COMMITTED]", "once only");
+    assert_eq!(store.abort(number(2)), "[COMMITTED]", "nobody who knows the rule sends this");
+    assert_eq!(store.resolve(number(2)), "[COMMITTED]");
+    assert_eq!(store.prepare(number(2), "SET k v"), "[COMMITTED]");
+
+    assert_eq!(store.abort(number(3)), "[REFUSED]", "before its Prepare arrives");
+    assert_eq!(store.prepare(number(3), "SET k w"), "[REFUSED]");
+    store.play("GET k -> \"v\"");
+}
+
+#[test]
+fn commands_on_locked_keys_do_nothing_and_others_go_on() {
+    let mut store = Store::new();
+    store.play("MSET a 1 b 2 -> OK");
+    store.prepare(number(1), "INCRBY a 1");
+    let version = store.table.version_floor();
+    for command in ["SET a 7", "DEL b a", "RENAME b a", "SET a 7 XX"] {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let mut scratch = Vec::new();
+        let command = parse(&words, &mut scratch);
+        assert!(store.table.is_blocked(&command));
+        assert_eq!(store.apply(&command), LOCKED);
+        store.offset += 1;
+        let mut quiet = ReplyBuffer::new();
+        assert_eq!(store.table.apply(&command, store.offset, store.time, &mut quiet), super::super::BLOCKED);
+        store.offset += 1;
+        store.table.apply_unasked(&command, store.offset, store.time);
+    }
+    assert_eq!(store.table.version_floor(), version, "a blocked record changes nothing");
+    assert_eq!(store.apply(&Command::Clear {}), LOCKED, "all keys");
+    assert!(store.table.is_blocked(&Command::Get { key: b"a" }));
+    assert!(store.table.is_blocked(&Command::Size {}));
+    assert!(!store.table.is_blocked(&Command::Get { key: b"b" }));
+    store.play("SET b 3 -> OK\nGET b -> \"3\"");
+    store.commit(number(1));
+    store.play("GET a -> \"2\"\nDBSIZE -> 2");
+}
+
+#[test]
+fn a_bounded_command_and_a_script_wait_for_locked_keys_too() {
+    let mut store = Store::new();
+    store.prepare(number(1), "SET a 1");
+    let mut scratch = Vec::new();
+    let bounded = Bounded::build(1000, &plain_set(b"a", b"2"), &mut scratch).unwrap();
+    assert_eq!(store.apply(&Command::Bounded(bounded)), LOCKED);
+    let mut scratch = Vec::new();
+    let limits = ScriptLimits { value_bytes_max: 100, cost_max: 100 };
+    let script = Script::build(&mut scratch, b"return 1", [&b"a"[..]], 1, limits, true).unwrap();
+    assert!(store.table.is_blocked(&Command::Script(script)));
+}
+
+#[test]
+fn a_transaction_that_meets_a_lock_is_refused_and_told_which_one() {
+    let mut store = Store::new();
+    store.prepare(number(1), "SET a 1");
+    let in_the_way = number(1).encoded().escape_ascii().to_string();
+    assert_eq!(store.prepare(number(2), "SET b 1;SET a 2"), format!("[REFUSED \"{in_the_way}\"]"));
+    assert!(!store.table.two_phase().locks(b"b"), "it has locked none of its keys");
+    store.commit(number(1));
+    assert_eq!(store.prepare(number(2), "SET b 1;SET a 2"), "[REFUSED]", "for good");
+    assert_eq!(store.prepare(number(3), "SET b 1;SET a 2"), "[PREPARED [OK OK]]");
+}
+
+#[test]
+fn a_changed_key_that_was_watched_refuses_the_transaction() {
+    let mut store = Store::new();
+    store.play("SET w 1 -> OK");
+    let (version, floor) = (store.version("w"), store.table.version_floor());
+    let prepare = |store: &mut Store, id| {
+        let mut draft = Draft::default();
+        draft.watch(0, crate::Watched { key: b"w", version, floor });
+        assert!(draft.push(&plain_set(b"k", b"v")));
+        let mut scratch = Vec::new();
+        let share = Share::build(&Command::Transaction(draft.transaction()), &mut scratch).unwrap();
+        with_header(id, 1, |header| store.apply(&preparing(header, share)))
+    };
+    assert_eq!(prepare(&mut store, number(1)), "[PREPARED [OK]]");
+    assert_eq!(
+        store.apply(&plain_set(b"w", b"2")),
+        LOCKED,
+        "it stays as it was until the transaction is over"
+    );
+    store.commit(number(1));
+    store.play("SET w 2 -> OK");
+    assert_eq!(prepare(&mut store, number(2)), "[REFUSED nil]");
+}
+
+#[test]
+fn what_a_transaction_has_found_does_not_expire_before_it_is_over() {
+    let mut store = Store::new();
+    store.play("SET k 1 PX 100 -> OK\nSET other 1 PX 50 -> OK");
+    assert_eq!(store.prepare(number(1), "INCRBY k 1"), "[PREPARED 2]");
+    store.time += 1000;
+    assert_eq!(store.apply(&Command::Purge { until: store.time }), "1", "only the other key");
+    assert_eq!(store.commit(number(1)), "[COMMITTED 2]");
+    store.play("GET k -> nil\nDBSIZE -> 1");
+    assert_eq!(store.apply(&Command::Purge { until: store.time }), "1");
+}
+
+#[test]
+fn random_numbers_and_times_are_those_of_the_vote() {
+    let mut store = Store::new();
+    store.play("SADD s a b c d e f g h -> 8");
+    let foretold = store.prepare(number(1), "SPOP s 3;XADD x * f v;SET k v PX 100");
+    store.time += 5000;
+    store.set("elsewhere", "makes versions grow");
+    let carried_out = store.commit(number(1));
+    assert_eq!(foretold.replace("PREPARED", "COMMITTED"), carried_out);
+    store.play("EXISTS k -> 0");
+}
+
+#[test]
+fn requests_that_wait_are_served_when_their_key_is_unlocked() {
+    let mut store = Store::new();
+    store.prepare(number(1), "RPUSH l x");
+    let mut list = Vec::new();
+    let keys = List::build(&mut list, [&b"other"[..], b"l"]);
+    let pop = Command::OnList(ListCommand::PopAny { keys, at_front: true });
+    let mut scratch = Vec::new();
+    let wish = Wish::build(&pop, &mut scratch).unwrap();
+    let waiter = WaiterId { node: 1, life: 1, number: NonZeroU64::MIN };
+    let ask = Command::Queue(QueueCommand::Ask { waiter, wish });
+    assert_eq!(store.apply(&ask), LOCKED, "the request itself comes again");
+    store.abort(number(1));
+    assert_eq!(store.apply(&ask), "QUEUED");
+    assert_eq!(store.prepare(number(2), "RPUSH l x y;LLEN l"), "[PREPARED [2 2]]");
+    store.commit(number(2));
+    store.play("LLEN l -> 1");
+    assert_eq!(store.apply(&Command::Queue(QueueCommand::Conclude { waiter })), "[\"l\" \"x\"]");
+}
+
+#[test]
+fn a_request_is_not_served_into_a_locked_key() {
+    let mut store = Store::new();
+    let (from, to) = (&b"from"[..], &b"to"[..]);
+    let moves = Command::OnList(ListCommand::Move { from, to, from_front: true, to_front: false });
+    let mut scratch = Vec::new();
+    let wish = Wish::build(&moves, &mut scratch).unwrap();
+    let waiter = WaiterId { node: 1, life: 1, number: NonZeroU64::MIN };
+    assert_eq!(store.apply(&Command::Queue(QueueCommand::Ask { waiter, wish })), "QUEUED");
+    assert_eq!(store.prepare(number(1), "RPUSH to a;LLEN to"), "[PREPARED [1 1]]");
+    store.play("RPUSH from x -> 1\nLLEN from -> 1");
+    assert_eq!(store.commit(number(1)), "[COMMITTED [1 1]]");
+    store.play("LLEN from -> 0\nLLEN to -> 2");
+}
+
+#[test]
+fn what_goes_back_to_a_locked_key_goes_back_when_it_is_unlocked() {
+    let mut store = Store::new();
+    store.play("RPUSH l x y -> 2");
+    let mut list = Vec::new();
+    let keys = List::build(&mut list, [&b"l"[..]]);
+    let pop = Command::OnList(ListCommand::PopAny { keys, at_front: true });
+    let mut scratch = Vec::new();
+    let wish = Wish::build(&pop, &mut scratch).unwrap();
+    let waiter = WaiterId { node: 1, life: 1, number: NonZeroU64::MIN };
+    assert_eq!(store.apply(&Command::Queue(QueueCommand::Ask { waiter, wish })), "[\"l\" \"x\"]");
+    assert_eq!(store.prepare(number(1), "LLEN l;RPUSH l z"), "[PREPARED [1 2]]");
+    let withdraw = Command::Queue(QueueCommand::Withdraw { waiter, only_unclaimed: false });
+    assert_eq!(store.apply(&withdraw), "1");
+    assert_eq!(store.table.digest(), copy_of(&mut store.table).digest(), "a snapshot has it");
+    assert_eq!(store.commit(number(1)), "[COMMITTED [1 2]]");
+    store.play("LRANGE l 0 -1 -> [\"x\" \"y\" \"z\"]");
+    store.table.check_invariants();
+}
+
+#[test]
+fn votes_are_forgotten_once_their_transactions_are_over_everywhere() {
+    let mut store = Store::new();
+    store.prepare(number(1), "SET a 1");
+    store.commit(number(1));
+    store.resolve(number(2));
+    assert_eq!(store.prepare_below(number(3), 2, "SET b 1"), "[PREPARED OK]");
+    assert_eq!([1, 2, 3].map(|it| store.vote(number(it))), ["OVER", "REFUSED", "PREPARED"]);
+    assert_eq!(store.prepare(number(1), "SET a 2"), "[OVER]", "a record that was late");
+    let commit = |store: &mut Store, id, over| {
+        with_unsettled(id, over, |header| store.apply(&Command::TwoPhase(TwoPhaseCommand::Commit { header })))
+    };
+    commit(&mut store, number(3), (3, &[2]));
+    assert_eq!(
+        [2, 3].map(|it| store.vote(number(it))),
+        ["REFUSED", "COMMITTED"],
+        "one of its groups may still ask for 2"
+    );
+    store.prepare_below(number(9), 9, "SET c 1");
+    assert_eq!([2, 3].map(|it| store.vote(number(it))), ["OVER", "OVER"]);
+    store.prepare_below(number(10), 10, "SET d 1");
+    assert_eq!(store.vote(number(9)), "PREPARED", "a share that waits is kept, whatever is said of it");
+}
+
+#[test]
+fn a_new_incarnation_ends_what_its_predecessor_has_not_prepared() {
+    let mut store = Store::new();
+    store.prepare(number(1), "SET a 1");
+    store.resolve(number(2));
+    let new = TransactionId { coordinator: IN_ITS_NEXT_LIFE, number: 1 };
+    assert_eq!(store.prepare(new, "SET b 1"), "[PREPARED OK]");
+    assert_eq!(store.prepare(number(3), "SET c 1"), "[OVER]", "a late record of the former incarnation");
+    assert_eq!(store.vote(number(2)), "REFUSED", "a group may still ask");
+    assert_eq!(store.commit(number(1)), "[COMMITTED OK]");
+    assert_eq!(store.forget(NODE_2, &[1, 2]), "OK");
+    assert_eq!([1, 2].map(|it| store.vote(number(it))), ["OVER", "OVER"]);
+    assert_eq!(store.vote(new), "PREPARED");
+    store.commit(new);
+    store.forget(IN_ITS_NEXT_LIFE, &[1]);
+    assert_eq!(store.table.two_phase().memory_bytes(), 0);
+    let last = TransactionId { coordinator: IN_ITS_NEXT_LIFE, number: 2 };
+    assert_eq!(store.prepare(last, "SET b 1"), "[OVER]", "its node has left for good");
+}
+
+#[test]
+fn what_does_not_name_all_its_keys_cannot_be_a_share() {
+    let mut scratch = Vec::new();
+    let mut can = |command: &Command<'_>| Share::build(command, &mut scratch).is_some();
+    assert!(can(&plain_set(b"k", b"v")));
+    assert!(!can(&Command::Clear {}));
+    assert!(!can(&Command::Size {}));
+    assert!(!can(&Command::Fetch { key: b"k" }), "only the server's own parts send this");
+    assert!(!can(&Command::Transaction(Draft::default().transaction())), "nothing to do");
+    let id = crate::ValueId { coordinator: NODE_2, counter: 1 };
+    assert!(!can(&Command::LongEnd { id, watched_in: crate::Padded(None) }));
+}
+
+/// A new table from a snapshot of another one.
+fn copy_of(table: &mut Table) -> Table {
+    let id = table.begin_snapshot();
+    let mut copy = Table::new(5);
+    let mut more = true;
+    while more {
+        let mut chunk = Vec::new();
+        more = table.snapshot_chunk(id, 1, &mut chunk);
+        copy.install(&chunk).unwrap();
+    }
+    table.end_snapshot(id);
+    copy.set_version_floor(table.version_floor());
+    copy
+}
+
+/// What a client sees of all keys.
+fn contents(table: &mut Table, now: UnixMs) -> Vec<String> {
+    let mut scratch = Vec::new();
+    let names: Vec<Vec<u8>> = (0..12).map(|number| format!("key{number}").into_bytes()).collect();
+    let keys = List::build(&mut scratch, names.iter().map(Vec::as_slice));
+    let mut seen = Vec::new();
+    for key in keys.iter() {
+        let mut out = ReplyBuffer::new();
+        table.read(&Command::Fetch { key }, now, &mut out);
+        seen.push(text_of(&out));
+    }
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever comes in between: the share's replies are those that were foretold, other replicas and one that joins by a
+    /// snapshot agree, and an abort leaves the keys as they were.
+    #[test]
+    fn a_share_does_what_was_foretold(
+        before in records(0..40),
+        share in vec(record(), 1..5),
+        between in records(0..10),
+        bound in prop::option::of(0..20_000u64),
+        is_committed in any::<bool>(),
+    ) {
+        let (mut first, mut second) = (Table::new(1), colliding(2));
+        let (mut offset, mut second_offset) = (0, 0);
+        replay(&mut first, &before, &mut offset);
+        replay(&mut second, &before, &mut second_offset);
+        let mut draft = Draft::default();
+        for command in share.iter().map(Record::command).filter(|it| {
+            let mut scratch = Vec::new();
+            Share::build(it, &mut scratch).is_some()
+        }) {
+            draft.push(&command);
+        }
+        prop_assume!(!draft.transaction().is_empty());
+        let mut scratch = Vec::new();
+        let share = Share::build(&Command::Transaction(draft.transaction()), &mut scratch).unwrap();
+        let prepare = with_header(number(1), 1, |header| Record::of(&match bound {
+            Some(bound) => {
+                let mut scratch = Vec::new();
+                let bounded = Bounded::build(bound, &preparing(header, share), &mut scratch);
+                return Record::of(&Command::Bounded(bounded.unwrap()));
+            }
+            None => preparing(header, share),
+        }));
+        let end = with_header(number(1), 1, |header| {
+            Record::of(&Command::TwoPhase(match is_committed {
+                true => TwoPhaseCommand::Commit { header },
+                false => TwoPhaseCommand::Abort { header },
+            }))
+        });
+        let apply = |table: &mut Table, record: &Record, offset: &mut Version| {
+            *offset += 1;
+            let mut out = ReplyBuffer::new();
+            table.apply(&record.command(), *offset, super::model::time_of(*offset), &mut out);
+            text_of(&out)
+        };
+        let foretold = apply(&mut first, &prepare, &mut offset);
+        let foretold_at = super::model::time_of(offset);
+        prop_assert!(foretold.starts_with("[PREPARED "), "{}", foretold);
+        second_offset += 1;
+        second.apply_unasked(&prepare.command(), second_offset, super::model::time_of(second_offset));
+        prop_assert_eq!(first.digest(), second.digest(), "whether a client waits makes no difference");
+        let seen = contents(&mut first, foretold_at);
+        replay(&mut first, &between, &mut offset);
+        replay(&mut second, &between, &mut second_offset);
+        let mut third = copy_of(&mut first);
+        let mut third_offset = offset;
+        let carried_out = apply(&mut first, &end, &mut offset);
+        apply(&mut second, &end, &mut second_offset);
+        apply(&mut third, &end, &mut third_offset);
+        if is_committed {
+            prop_assert_eq!(foretold.replacen("PREPARED", "COMMITTED", 1), carried_out);
+        } else {
+            for (at, (before, after)) in seen.iter().zip(contents(&mut first, foretold_at)).enumerate() {
+                let mut is_of_share = false;
+                share.command().for_each_key(|key| is_of_share |= key == format!("key{at}").as_bytes());
+                prop_assert!(!is_of_share || *before == after, "key{}: {} became {}", at, before, after);
+            }
+        }
+        prop_assert_eq!(first.digest(), second.digest());
+        prop_assert_eq!(first.digest(), third.digest());
+        first.check_invariants();
+        third.check_invariants();
+    }
+}

@@ -1,0 +1,232 @@
+//! Transactions over several groups: what a group does for them. For its state see [`crate::two_phase`].
+//!
+//! Between its vote and the end of a transaction nothing but that transaction changes or reads its keys here. So what its share
+//! does is known when it is prepared: the replies are found on a table of copies ([`Table::foretell`]).
+
+use super::changes::ChangeClass;
+use super::draws::mix;
+use super::queues::Ready;
+use super::{Record, Table};
+use crate::Version;
+use crate::codec::Reader;
+use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
+use crate::reply::{Reply, ReplyBuffer};
+use crate::two_phase::{Prepared, TwoPhase, Vote};
+
+/// The version of a command that was not carried out since a key is locked ([`Table::is_blocked`]): it has to be sent again.
+pub const BLOCKED: Version = Version::MAX;
+
+const LOCKED: &str =
+    "TRYAGAIN LOCKED a transaction over several shards has locked the key; nothing was done, try again";
+
+impl Table {
+    /// The transactions over several groups that the group takes part in.
+    pub fn two_phase(&self) -> &TwoPhase {
+        &self.two_phase
+    }
+
+    /// Whether a transaction has locked what a command concerns: then the command must wait. Commands on all keys wait for all
+    /// transactions.
+    #[inline]
+    pub fn is_blocked(&self, command: &Command<'_>) -> bool {
+        self.two_phase.locks_any() && self.meets_lock(command)
+    }
+
+    #[cold]
+    fn meets_lock(&self, command: &Command<'_>) -> bool {
+        use Command::*;
+        match *command {
+            Bounded(ref bounded) => return self.meets_lock(&bounded.command()),
+            LongEnd { id, .. } => {
+                let whole = self.long_command(id).map(|bytes| Command::decode(&mut Reader::new(bytes)));
+                return matches!(whole, Some(Ok(command)) if self.meets_lock(&command));
+            }
+            Transaction(ref transaction)
+                if transaction.commands().any(|command| self.meets_lock(&command)) =>
+            {
+                return true;
+            }
+            Supplied(ref supplied) => {
+                return supplied.command().is_some_and(|command| self.meets_lock(&command));
+            }
+            Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} | Clear {} => return true,
+            // The names of locks are no keys; and a transaction that meets a lock votes against itself.
+            Lock(_) | TwoPhase(_) => return false,
+            Script(script) if script.has_extent() => {
+                let extends_to = |key: &[u8]| script.extent().any(|prefix| key.starts_with(prefix));
+                if self.two_phase.locked().any(extends_to) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        let mut meets = false;
+        command.for_each_key(|key| meets = meets || self.two_phase.locks(key));
+        meets
+    }
+
+    /// Refuses a command that is blocked.
+    #[cold]
+    pub(super) fn refuse_blocked(out: &mut ReplyBuffer) -> Version {
+        out.error(LOCKED);
+        BLOCKED
+    }
+
+    pub(super) fn read_two_phase(&self, command: &TwoPhaseCommand<'_>, out: &mut ReplyBuffer) {
+        match *command {
+            TwoPhaseCommand::Ask { id } => out.push(Reply::Status(self.two_phase.vote(id).word().as_bytes())),
+            _ => out.error("ERR a write has to be ordered before it is applied"),
+        }
+    }
+
+    pub(super) fn apply_two_phase(
+        &mut self,
+        command: &TwoPhaseCommand<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        match *command {
+            TwoPhaseCommand::Prepare { header, share, .. } => self.prepare(header, share, record, out),
+            TwoPhaseCommand::Resolve { header } => {
+                self.two_phase.resolve(header);
+                self.answer_vote(header.id(), out);
+            }
+            TwoPhaseCommand::Commit { header } => match self.two_phase.finish(header, true) {
+                Some(prepared) => self.carry_out_share(&prepared, record, out),
+                None => self.answer_vote(header.id(), out),
+            },
+            TwoPhaseCommand::Abort { header } => {
+                if let Some(prepared) = self.two_phase.finish(header, false) {
+                    self.note_unlocked(&prepared, record);
+                }
+                self.answer_vote(header.id(), out);
+            }
+            TwoPhaseCommand::Forget { coordinator, numbers } => {
+                let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
+                self.two_phase.forget(coordinator, numbers.chunks_exact(8).filter_map(number));
+                out.ok();
+            }
+            // Answered by `read_two_phase`.
+            TwoPhaseCommand::Ask { .. } => {}
+        }
+        self.observe();
+        self.raise_floor(record);
+    }
+
+    fn answer_vote(&self, id: TransactionId, out: &mut ReplyBuffer) {
+        out.array(1);
+        out.push(Reply::Status(self.two_phase.vote(id).word().as_bytes()));
+    }
+
+    /// Votes. The reply is `[PREPARED, reply]`, or the vote against it, with the reason if it was cast here: the number of the
+    /// transaction that is in the way, or null if a watched key has changed.
+    fn prepare(&mut self, header: Header<'_>, share: Share<'_>, record: Record, out: &mut ReplyBuffer) {
+        let id = header.id();
+        let command = share.command();
+        if self.two_phase.begin(&header) == Vote::Unknown {
+            let is_unchanged = match &command {
+                Command::Transaction(transaction) => self.is_as_it_was(transaction, record.time),
+                _ => true,
+            };
+            let (share, bound) = (share.bytes().into(), self.charges.bound());
+            let prepared = Prepared { share, bound, version: record.version, time: record.time };
+            let in_the_way = self.two_phase.prepare(header, prepared, is_unchanged);
+            if self.two_phase.vote(id) == Vote::Refused {
+                out.array(2);
+                out.push(Reply::Status(Vote::Refused.word().as_bytes()));
+                return match in_the_way {
+                    Some(other) => out.bulk(&other.encoded()),
+                    None => out.null(),
+                };
+            }
+            if command.is_write() && self.changes.is_followed() {
+                command.for_each_key(|key| self.changes.note_as(key, ChangeClass::Locked, ""));
+            }
+        }
+        if self.two_phase.vote(id) != Vote::Prepared {
+            return self.answer_vote(id, out);
+        }
+        out.array(2);
+        out.push(Reply::Status(Vote::Prepared.word().as_bytes()));
+        // A script that ends the process does so here, on every replica: this record can be skipped, and its end cannot.
+        match self.is_quiet && !runs_script(&command) {
+            true => out.null(),
+            false => self.foretell(id, out),
+        }
+    }
+
+    /// Appends the reply that a prepared share will give, found on copies of its keys. O(1) for a large collection, whose nodes
+    /// are shared.
+    fn foretell(&mut self, id: TransactionId, out: &mut ReplyBuffer) {
+        let Some(prepared) = self.two_phase.prepared_share(id) else {
+            unreachable!("it has just been prepared")
+        };
+        let Prepared { bound, version, time, .. } = *prepared;
+        let share = prepared.share();
+        let command = unconditional(share.command());
+        let mut copies = Table::new(0);
+        copies.interpreter = self.interpreter;
+        copies.floor = version.saturating_sub(1);
+        command.for_each_key(|key| {
+            if let Some((_, entry)) = self.find(self.index.hash(key), key) {
+                copies.put_entry(entry.under(key, entry.stamp()), Record { version: entry.version(), time });
+            }
+        });
+        copies.begin_share(version, bound);
+        copies.carry_out(&command, Record { version, time }, out);
+        self.scripts_ns += copies.scripts_ns;
+    }
+
+    /// Sets what the commands of a share depend on beside their keys.
+    fn begin_share(&mut self, version: Version, bound: Option<u64>) {
+        self.write_seed = mix(version);
+        self.charges.begin(bound);
+    }
+
+    /// Carries out a share that all deciding groups have prepared. It does what was foretold: its time and its random numbers are
+    /// those of the record that has prepared it, and nothing else has changed its keys since.
+    fn carry_out_share(&mut self, prepared: &Prepared, record: Record, out: &mut ReplyBuffer) {
+        let share = prepared.share();
+        out.array(2);
+        out.push(Reply::Status(Vote::Committed.word().as_bytes()));
+        self.begin_share(prepared.version, prepared.bound);
+        let own = Record { version: record.version, time: prepared.time };
+        self.carry_out(&unconditional(share.command()), own, out);
+        self.charges.end();
+        self.note_unlocked(prepared, record);
+    }
+
+    /// After the keys of a share were unlocked: what was to go back to one of them goes back, and requests that wait are
+    /// served after the record.
+    fn note_unlocked(&mut self, prepared: &Prepared, record: Record) {
+        let mut ready = Ready::new();
+        for (origin, reply) in self.two_phase.take_returned() {
+            self.put_back_taken(origin, reply, record, &mut ready);
+        }
+        if self.queues.nobody_waits() {
+            return;
+        }
+        ready.iter().for_each(|key| self.note_written(key));
+        match self.two_phase.take_stalled() {
+            true => self.note_all_written(),
+            false => prepared.share().command().for_each_key(|key| self.note_written(key)),
+        }
+    }
+}
+
+fn runs_script(command: &Command<'_>) -> bool {
+    match command {
+        Command::Transaction(transaction) => {
+            transaction.commands().any(|it| matches!(it, Command::Script(_)))
+        }
+        command => matches!(command, Command::Script(_)),
+    }
+}
+
+/// The command without its condition, which was checked when it was prepared.
+fn unconditional(command: Command<'_>) -> Command<'_> {
+    match command {
+        Command::Transaction(transaction) => Command::Transaction(transaction.unconditional()),
+        command => command,
+    }
+}
