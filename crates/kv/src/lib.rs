@@ -27,11 +27,11 @@ mod watch;
 
 pub use coded::{Coordinator, Reference, ValueId, ValueRef, View};
 pub use command::{
-    AddOptions, Aggregate, Answer, Bounded, By, BytesCommand, Command, Comparison, Condition, Deadline,
-    Draft, Expiry, Fenced, Foreseen, HashCommand, HashPart, Hold, Kinds, Known, List, ListCommand,
+    AddOptions, Age, Aggregate, Answer, Bounded, By, BytesCommand, Command, Comparison, Condition, Deadline,
+    Draft, Expiry, Fenced, Foreseen, HashCommand, HashPart, Header, Hold, Kinds, Known, List, ListCommand,
     LockCommand, Looked, NewId, Padded, QueueCommand, RestoreOptions, Script, ScriptLimits, ScriptOptions,
-    SetAnswer, SetCommand, SetOperation, Sizes, SortCommand, SortedCommand, StreamCommand, StreamId,
-    Supplied, Transaction, Trim, WaiterId, Watched, WhenFull, Wish,
+    SetAnswer, SetCommand, SetOperation, Share, Sizes, SortCommand, SortedCommand, StreamCommand, StreamId,
+    Supplied, Transaction, TransactionId, Trim, TwoPhaseCommand, WaiterId, Watched, WhenFull, Wish,
 };
 pub use reply::{Announcement, Reads, Reply, ReplyBuffer};
 pub use shared::SharedBytes;

@@ -18,6 +18,7 @@ pub mod registers;
 mod rest;
 pub mod status;
 mod transfer;
+pub mod two_phase;
 pub mod vouch;
 mod waiters;
 mod watching;

@@ -94,6 +94,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
         "kv",
         &[
             &["table"],
+            &["two_phase"],
             &["locks", "queues", "watch"],
             &["command", "reply"],
             &["coded", "geo"],
@@ -143,7 +144,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
     (
         "protocol",
         &[
-            &["abd", "blocking", "consensus", "leader_follower"],
+            &["abd", "blocking", "consensus", "leader_follower", "two_phase"],
             &["leaderless"],
             &["contract"],
             &["registers"],

@@ -47,6 +47,9 @@ pub enum Vote {
 }
 
 impl Vote {
+    /// All votes.
+    pub const ALL: [Vote; 5] = [Vote::Unknown, Vote::Prepared, Vote::Committed, Vote::Refused, Vote::Over];
+
     /// The word for it in replies.
     pub fn word(self) -> &'static str {
         match self {

@@ -1,0 +1,387 @@
+//! The coordinator of transactions: the node that their clients are connected to.
+
+use super::answers::Answer;
+use super::{Action, Asked, What};
+use crate::contract::Result as Outcome;
+use kv::command::UNSETTLED_MAX;
+use kv::two_phase::Vote;
+use kv::{Age, Command, Header, Share, TransactionId, TwoPhaseCommand, UnixMs};
+use std::collections::BTreeMap;
+
+/// The pause before a record whose outcome is not known, or that no leader took, is sent again.
+const PAUSE_US: u64 = 50_000;
+
+/// The pause before another attempt, where it cannot wait in the group that has refused the last one.
+const NEXT_ATTEMPT_US: u64 = 2_000;
+
+/// A share of a transaction that is to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// The group that it is for.
+    pub group: u16,
+    /// Whether the group's vote decides.
+    pub decides: bool,
+    /// The encoded [`Share`].
+    pub share: Vec<u8>,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is committed: the groups with their encoded replies.
+    Done(Vec<(u16, Vec<u8>)>),
+    /// A watched key has changed: nothing was done.
+    Changed,
+    /// Nothing was done, with the encoded error of a group, or none.
+    Refused(Vec<u8>),
+    /// It may have been carried out, or may still be: by the groups themselves, all or none.
+    Unknown,
+}
+
+/// Coordinates transactions, in one incarnation of a node.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    name: kv::Coordinator,
+    latest: u64,
+    /// By number: until all groups have confirmed the end.
+    transactions: BTreeMap<u64, Transaction>,
+}
+
+#[derive(Clone, Debug)]
+struct Transaction {
+    /// The client's request; `None` once it was answered, or goes on as another transaction.
+    ticket: Option<u64>,
+    age: Age,
+    deadline_us: u64,
+    /// In ascending order of their groups.
+    parts: Vec<Part>,
+    /// The part that is asked before the others, and may wait for its keys, since this transaction holds nothing.
+    alone: Option<usize>,
+    /// Whether it is committed, once that is decided.
+    is_committed: Option<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    planned: Planned,
+    /// Whether a record that prepares it was ever handed to the group.
+    was_asked: bool,
+    /// A record is under way.
+    is_awaited: bool,
+    /// A record that prepares it may still be applied, or may have been.
+    is_in_doubt: bool,
+    is_prepared: bool,
+    /// The group has voted against it, or never will prepare it.
+    is_refused: bool,
+    /// Its reply, once it is prepared.
+    reply: Option<Vec<u8>>,
+    /// It has confirmed the end.
+    has_ended: bool,
+    /// When the next record is due, since the last one was lost.
+    again_us: Option<u64>,
+}
+
+impl Part {
+    fn new(planned: Planned) -> Part {
+        Part {
+            planned,
+            was_asked: false,
+            is_awaited: false,
+            is_in_doubt: false,
+            is_prepared: false,
+            is_refused: false,
+            reply: None,
+            has_ended: false,
+            again_us: None,
+        }
+    }
+}
+
+impl Transaction {
+    /// Whether a deciding group was asked to prepare it.
+    fn asked_deciders(&self) -> bool {
+        self.parts.iter().any(|part| part.planned.decides && part.was_asked)
+    }
+
+    /// Whether it can never be committed: the rule by which a coordinator may abort.
+    fn may_be_aborted(&self) -> bool {
+        let is_refused = |part: &Part| part.planned.decides && part.is_refused;
+        !self.asked_deciders() || self.parts.iter().any(is_refused)
+    }
+
+    /// The parts that may be asked now: one alone, then those that do not decide, then those that do.
+    fn wave(&self) -> Vec<usize> {
+        let places = 0..self.parts.len();
+        if let Some(alone) = self.alone.filter(|alone| !self.parts[*alone].is_prepared) {
+            return vec![alone];
+        }
+        let others = places.clone().filter(|place| !self.parts[*place].planned.decides);
+        match others.clone().all(|place| self.parts[place].is_prepared) {
+            false => others.collect(),
+            true => places.filter(|place| self.parts[*place].planned.decides).collect(),
+        }
+    }
+}
+
+impl Coordinator {
+    /// Without transactions. The name is different in each incarnation of the node.
+    pub fn new(name: kv::Coordinator) -> Coordinator {
+        Coordinator { name, latest: 0, transactions: BTreeMap::new() }
+    }
+
+    /// The number of transactions that are not over in all of their groups.
+    pub fn len(&self) -> usize {
+        self.transactions.len()
+    }
+
+    /// Whether all transactions are over in all of their groups.
+    pub fn is_empty(&self) -> bool {
+        self.transactions.is_empty()
+    }
+
+    /// Whether it has this transaction under way: then no group need resolve it.
+    pub fn has(&self, id: TransactionId) -> bool {
+        id.coordinator == self.name && self.transactions.contains_key(&id.number)
+    }
+
+    /// When [`Coordinator::tick`] has something to do, on the monotonic clock.
+    pub fn wakeup_us(&self) -> u64 {
+        let due = self.transactions.values().flat_map(|it| {
+            let again = it.parts.iter().filter_map(|part| part.again_us);
+            again.chain((it.is_committed.is_none() && it.ticket.is_some()).then_some(it.deadline_us))
+        });
+        due.min().unwrap_or(u64::MAX)
+    }
+
+    /// Begins a transaction for a client's request. `since` is the time that the nodes agree on.
+    ///
+    /// # Panics
+    /// Without a part that decides, or with two of one group.
+    pub fn begin(
+        &mut self,
+        (ticket, since): (u64, UnixMs),
+        mut parts: Vec<Planned>,
+        deadline_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        parts.sort_unstable_by_key(|part| part.group);
+        assert!(parts.iter().any(|part| part.decides), "one group decides");
+        assert!(parts.is_sorted_by(|one, other| one.group < other.group), "a group has one share");
+        let first = TransactionId { coordinator: self.name, number: self.latest + 1 };
+        let parts = parts.into_iter().map(Part::new).collect();
+        let age = Age { since, first };
+        let begun =
+            Transaction { ticket: Some(ticket), age, deadline_us, parts, alone: None, is_committed: None };
+        self.latest += 1;
+        self.transactions.insert(self.latest, begun);
+        self.ask(self.latest, actions);
+    }
+
+    /// Takes the outcome of a record.
+    pub fn answered(
+        &mut self,
+        group: u16,
+        Asked { id, what }: Asked,
+        (result, reply): (Outcome, &[u8]),
+        now_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        assert_eq!(id.coordinator, self.name, "an answer for another coordinator");
+        let Some(transaction) = self.transactions.get_mut(&id.number) else { return };
+        let Some(place) = transaction.parts.iter().position(|part| part.planned.group == group) else {
+            return;
+        };
+        let part = &mut transaction.parts[place];
+        part.is_awaited = false;
+        let answer = Answer::of(result, reply);
+        if transaction.is_committed.is_some() {
+            match (what, answer) {
+                (What::End, Answer::Vote(Vote::Committed | Vote::Refused | Vote::Over)) => {
+                    part.has_ended = true
+                }
+                _ => part.again_us = Some(now_us + if what == What::End { PAUSE_US } else { 0 }),
+            }
+            return self.end_if_confirmed(id.number);
+        }
+        match answer {
+            Answer::Prepared(reply) => {
+                part.is_prepared = true;
+                part.reply = reply.map(<[u8]>::to_vec);
+                self.ask(id.number, actions);
+            }
+            Answer::InTheWay(_) => {
+                part.is_refused = true;
+                if transaction.may_be_aborted() {
+                    self.begin_again(id.number, place, now_us, actions);
+                }
+            }
+            // Other groups have resolved it.
+            Answer::Vote(Vote::Committed) => self.end(id.number, true, Ended::Unknown, actions),
+            Answer::Changed => self.refused(id.number, place, Ended::Changed, actions),
+            Answer::Vote(Vote::Refused) => {
+                self.refused(id.number, place, Ended::Refused(Vec::new()), actions)
+            }
+            // Whether it was carried out before all groups forgot it is not known any more.
+            Answer::Vote(Vote::Over) => self.refused(id.number, place, Ended::Unknown, actions),
+            Answer::NotOrdered(error) if what == What::Prepare && !part.is_in_doubt => {
+                let error = error.to_vec();
+                self.refused(id.number, place, Ended::Refused(error), actions);
+            }
+            Answer::NotOrdered(_) | Answer::Vote(Vote::Unknown | Vote::Prepared) => {
+                part.again_us = Some(now_us + PAUSE_US);
+            }
+            Answer::Unknown => {
+                part.is_in_doubt |= what == What::Prepare;
+                part.again_us = Some(now_us + PAUSE_US);
+            }
+        }
+    }
+
+    /// A group has voted against a transaction. If it does not decide, and a deciding one was asked, that one's vote has to be
+    /// waited for: others have resolved the transaction.
+    fn refused(&mut self, number: u64, place: usize, ended: Ended, actions: &mut Vec<Action>) {
+        let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        transaction.parts[place].is_refused = true;
+        if transaction.may_be_aborted() {
+            self.end(number, false, ended, actions);
+        }
+    }
+
+    /// Sends again what was lost, and ends what has taken too long.
+    pub fn tick(&mut self, now_us: u64, actions: &mut Vec<Action>) {
+        let numbers: Vec<u64> = self.transactions.keys().copied().collect();
+        for number in numbers {
+            let Some(transaction) = self.transactions.get_mut(&number) else { continue };
+            let is_late = transaction.is_committed.is_none() && now_us >= transaction.deadline_us;
+            if is_late && !transaction.asked_deciders() {
+                self.end(number, false, Ended::Refused(Vec::new()), actions);
+                continue;
+            }
+            if is_late && let Some(ticket) = transaction.ticket.take() {
+                actions.push(Action::End { ticket, ended: Ended::Unknown });
+            }
+            let is_committed = transaction.is_committed;
+            let is_due = |part: &Part| part.again_us.is_some_and(|at_us| at_us <= now_us) && !part.is_awaited;
+            let places: Vec<usize> =
+                (0..transaction.parts.len()).filter(|place| is_due(&transaction.parts[*place])).collect();
+            places.iter().for_each(|place| transaction.parts[*place].again_us = None);
+            for place in places {
+                let what = match is_committed {
+                    Some(_) => What::End,
+                    None if is_late => What::Resolve,
+                    None => What::Prepare,
+                };
+                self.send(number, place, what, actions);
+            }
+        }
+    }
+
+    /// Asks the groups whose turn it is; when all have prepared the transaction, it is committed.
+    fn ask(&mut self, number: u64, actions: &mut Vec<Action>) {
+        let transaction = &self.transactions[&number];
+        if transaction.parts.iter().all(|part| part.is_prepared) {
+            let replies =
+                transaction.parts.iter().map(|part| Some((part.planned.group, part.reply.clone()?)));
+            let ended = replies.collect::<Option<Vec<_>>>().map_or(Ended::Unknown, Ended::Done);
+            return self.end(number, true, ended, actions);
+        }
+        let wave = transaction.wave();
+        let unasked: Vec<usize> =
+            wave.into_iter().filter(|place| !transaction.parts[*place].was_asked).collect();
+        unasked.into_iter().for_each(|place| self.send(number, place, What::Prepare, actions));
+    }
+
+    /// Gives up this attempt, and begins another one with the same age: first in the group where another transaction was in the
+    /// way, where it may wait, unless that decides and others do not, which are asked before it.
+    fn begin_again(&mut self, number: u64, place: usize, now_us: u64, actions: &mut Vec<Action>) {
+        let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        let ticket = transaction.ticket.take();
+        let mut parts: Vec<Part> =
+            transaction.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
+        let is_first = !parts[place].planned.decides || parts.iter().all(|part| part.planned.decides);
+        if !is_first {
+            let others = parts.iter_mut().filter(|part| !part.planned.decides);
+            others.for_each(|part| part.again_us = Some(now_us + NEXT_ATTEMPT_US));
+        }
+        let alone = is_first.then_some(place);
+        let next = Transaction { ticket, parts, alone, is_committed: None, ..transaction.clone() };
+        self.end(number, false, Ended::Unknown, actions);
+        if next.ticket.is_none() {
+            return;
+        }
+        self.latest += 1;
+        self.transactions.insert(self.latest, next);
+        if is_first {
+            self.ask(self.latest, actions);
+        }
+    }
+
+    /// Decides: answers the client, and has all groups end the transaction.
+    fn end(&mut self, number: u64, is_committed: bool, ended: Ended, actions: &mut Vec<Action>) {
+        let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        assert!(transaction.is_committed.is_none(), "a transaction is decided once");
+        assert!(is_committed || transaction.may_be_aborted(), "it may have been committed: {transaction:?}");
+        transaction.is_committed = Some(is_committed);
+        if let Some(ticket) = transaction.ticket.take() {
+            actions.push(Action::End { ticket, ended });
+        }
+        for place in 0..transaction.parts.len() {
+            let part = &mut self.transactions.get_mut(&number).expect("it is under way").parts[place];
+            part.again_us = None;
+            // What was never asked, or was refused for certain, has nothing to end.
+            part.has_ended = !part.was_asked;
+            if part.was_asked {
+                self.send(number, place, What::End, actions);
+            }
+        }
+        self.end_if_confirmed(number);
+    }
+
+    fn end_if_confirmed(&mut self, number: u64) {
+        let is_over = |transaction: &Transaction| transaction.parts.iter().all(|part| part.has_ended);
+        if self.transactions.get(&number).is_some_and(is_over) {
+            self.transactions.remove(&number);
+        }
+    }
+
+    /// Hands a record to the group of a part.
+    fn send(&mut self, number: u64, place: usize, what: What, actions: &mut Vec<Action>) {
+        let id = TransactionId { coordinator: self.name, number };
+        let over = self.over();
+        let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        let groups: Vec<(u16, bool)> =
+            transaction.parts.iter().map(|part| (part.planned.group, part.planned.decides)).collect();
+        let mut scratch = Vec::new();
+        let header = Header::build((id, transaction.age), over, groups, &mut scratch)
+            .expect("its groups are in order");
+        let is_alone =
+            transaction.alone == Some(place) && transaction.parts.iter().all(|part| !part.is_prepared);
+        let part = &mut transaction.parts[place];
+        let command = match (what, transaction.is_committed) {
+            (What::Prepare, _) => {
+                part.was_asked = true;
+                let share = Share::of(&part.planned.share).expect("a share is checked before it is planned");
+                TwoPhaseCommand::Prepare { header, is_alone, share }
+            }
+            (What::Resolve, _) => TwoPhaseCommand::Resolve { header },
+            (What::End, Some(true)) => TwoPhaseCommand::Commit { header },
+            (What::End, _) => TwoPhaseCommand::Abort { header },
+        };
+        part.is_awaited = true;
+        let mut record = Vec::new();
+        Command::TwoPhase(command).encode(&mut record);
+        actions.push(Action::Submit { group: part.planned.group, asked: Asked { id, what }, record });
+    }
+
+    /// The number below which all transactions are over, but for those that follow: decided ones whose end is not confirmed.
+    fn over(&self) -> (u64, Vec<u64>) {
+        let mut unsettled = Vec::new();
+        for (number, transaction) in &self.transactions {
+            if transaction.is_committed.is_none() || unsettled.len() == UNSETTLED_MAX {
+                return (*number, unsettled);
+            }
+            unsettled.push(*number);
+        }
+        (self.latest + 1, unsettled)
+    }
+}

@@ -1,0 +1,299 @@
+//! Coordinators and resolvers on tables as groups, in random orders: records are lost, come late or twice, outcomes are unknown,
+//! coordinators stop.
+
+use super::{Action, Asked, Coordinator, Ended, Planned, Resolver};
+use crate::contract::Result as Outcome;
+use kv::codec::Reader;
+use kv::{Command, Draft, List, ListCommand, ReplyBuffer, Share, Table, TransactionId};
+use std::collections::BTreeMap;
+
+const GROUPS: u16 = 3;
+const TRANSACTIONS: u64 = 12;
+
+/// A source of choices that follow from a seed (xorshift).
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % bound
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// A record on its way to a group, or its outcome on the way back.
+#[derive(Clone, Debug)]
+struct OnItsWay {
+    /// The coordinator that waits for the outcome, or the group for which it is resolved.
+    from: Result<usize, u16>,
+    group: u16,
+    asked: Asked,
+    record: Vec<u8>,
+    outcome: Option<(Outcome, Vec<u8>)>,
+}
+
+struct World {
+    choices: Choices,
+    tables: Vec<Table>,
+    offsets: Vec<u64>,
+    coordinators: Vec<Option<Coordinator>>,
+    resolver: Resolver,
+    on_its_way: Vec<OnItsWay>,
+    ended: BTreeMap<u64, Ended>,
+    now_us: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let name = |node| kv::Coordinator { node, life: 1 };
+        World {
+            choices: Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            tables: (0..GROUPS).map(|group| Table::new(group.into())).collect(),
+            offsets: vec![0; GROUPS.into()],
+            coordinators: vec![Some(Coordinator::new(name(1))), Some(Coordinator::new(name(2)))],
+            resolver: Resolver::default(),
+            on_its_way: Vec::new(),
+            ended: BTreeMap::new(),
+            now_us: 1,
+        }
+    }
+
+    /// A transaction that adds its ticket to one of two lists in each of some groups.
+    fn begin(&mut self, ticket: u64) {
+        let at = self.choices.below(2);
+        let mut parts = Vec::new();
+        let first = self.choices.below(GROUPS.into()) as u16;
+        for group in 0..GROUPS {
+            if group == first || !self.choices.one_in(3) {
+                let key = if self.choices.one_in(2) { &b"a"[..] } else { b"b" };
+                let decides = group == first || self.choices.one_in(2);
+                parts.push(Planned { group, decides, share: pushing(key, ticket) });
+            }
+        }
+        let mut actions = Vec::new();
+        let deadline_us = self.now_us + 2_000_000;
+        let since = self.now_us / 1000;
+        match &mut self.coordinators[at] {
+            Some(coordinator) => coordinator.begin((ticket, since), parts, deadline_us, &mut actions),
+            None => drop(self.ended.insert(ticket, Ended::Unknown)),
+        }
+        self.take(Ok(at), actions);
+    }
+
+    fn take(&mut self, from: Result<usize, u16>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Submit { group, asked, record } => {
+                    self.on_its_way.push(OnItsWay { from, group, asked, record, outcome: None });
+                }
+                Action::End { ticket, ended } => {
+                    let before = self.ended.insert(ticket, ended);
+                    assert_eq!(before, None, "a client is answered once");
+                }
+            }
+        }
+    }
+
+    /// A record reaches its group, or an outcome the one who waits for it; or it is lost, or does so twice.
+    fn move_one(&mut self) {
+        if self.on_its_way.is_empty() {
+            return;
+        }
+        let place = self.choices.below(self.on_its_way.len());
+        let it = match self.choices.one_in(12) {
+            true => self.on_its_way[place].clone(),
+            false => self.on_its_way.swap_remove(place),
+        };
+        match &it.outcome {
+            None if self.choices.one_in(10) => {
+                // Refused by certainty, which a node says only of a record that no leader has taken.
+                let outcome = match self.choices.one_in(3) && !self.is_elsewhere(&it) {
+                    true => Outcome::Refused,
+                    false => Outcome::Unknown,
+                };
+                self.on_its_way.push(OnItsWay { outcome: Some((outcome, Vec::new())), ..it.clone() });
+                if outcome == Outcome::Unknown && self.choices.one_in(2) {
+                    self.on_its_way.push(OnItsWay { from: Err(u16::MAX), ..it });
+                }
+            }
+            None => {
+                let group = usize::from(it.group);
+                self.offsets[group] += 1;
+                let mut out = ReplyBuffer::new();
+                let command = Command::decode(&mut Reader::new(&it.record)).expect("it was encoded");
+                let version =
+                    self.tables[group].apply(&command, self.offsets[group], self.now_us / 1000, &mut out);
+                let outcome = Some((Outcome::Done { version, offset: version }, out.as_bytes().to_vec()));
+                self.on_its_way.push(OnItsWay { outcome, ..it });
+            }
+            Some((result, reply)) => {
+                let (result, reply, mut actions) = (*result, reply.clone(), Vec::new());
+                match it.from {
+                    Ok(at) => {
+                        if let Some(coordinator) = &mut self.coordinators[at] {
+                            coordinator.answered(
+                                it.group,
+                                it.asked,
+                                (result, &reply),
+                                self.now_us,
+                                &mut actions,
+                            );
+                        }
+                    }
+                    Err(holder) => {
+                        let question = (it.group, it.asked);
+                        self.resolver.answered(holder, question, (result, &reply), self.now_us, &mut actions);
+                    }
+                }
+                self.take(it.from, actions);
+            }
+        }
+    }
+
+    /// Whether another copy of a record is on its way to the group, or was applied.
+    fn is_elsewhere(&self, it: &OnItsWay) -> bool {
+        let is_copy = |other: &OnItsWay| (other.group, other.asked) == (it.group, it.asked);
+        let vote = self.tables[usize::from(it.group)].two_phase().vote(it.asked.id);
+        vote != kv::two_phase::Vote::Unknown || self.on_its_way.iter().any(is_copy)
+    }
+
+    fn tick(&mut self) {
+        self.now_us += 30_000;
+        for at in 0..self.coordinators.len() {
+            let mut actions = Vec::new();
+            if let Some(coordinator) = &mut self.coordinators[at] {
+                coordinator.tick(self.now_us, &mut actions);
+            }
+            self.take(Ok(at), actions);
+        }
+        self.resolve(30);
+    }
+
+    /// Groups resolve what they hold: for certain if its coordinator has stopped, now and then if not.
+    fn resolve(&mut self, one_in: usize) {
+        for group in 0..GROUPS {
+            let table = &self.tables[usize::from(group)];
+            let held: Vec<(TransactionId, Vec<u8>)> =
+                table.two_phase().prepared().map(|(id, header)| (id, header.bytes().to_vec())).collect();
+            for (id, header) in held {
+                let is_alive = self.coordinators[usize::from(id.coordinator.node) - 1].is_some();
+                if is_alive && !self.choices.one_in(one_in) {
+                    continue;
+                }
+                let mut actions = Vec::new();
+                let header = kv::Header::of(&header).expect("it is a header");
+                self.resolver.begin(group, header, self.now_us, &mut actions);
+                self.take(Err(group), actions);
+            }
+        }
+        let World { resolver, tables, .. } = self;
+        resolver.retain(|group, id| {
+            tables[usize::from(group)].two_phase().prepared().any(|(held, _)| held == id)
+        });
+    }
+
+    fn run(&mut self) {
+        let mut ticket = 0;
+        for _ in 0..4000 {
+            match self.choices.below(20) {
+                0 if ticket < TRANSACTIONS => {
+                    ticket += 1;
+                    self.begin(ticket);
+                }
+                1 => self.tick(),
+                2 if self.choices.one_in(60) => {
+                    let at = self.choices.below(2);
+                    self.coordinators[at] = None;
+                }
+                _ => self.move_one(),
+            }
+        }
+        // From here on everything arrives.
+        for _ in 0..400 {
+            while !self.on_its_way.is_empty() && !self.choices.one_in(500) {
+                self.move_one();
+            }
+            self.tick();
+        }
+    }
+
+    /// How often each ticket is in the lists of each group.
+    fn counts(&mut self) -> BTreeMap<u64, Vec<usize>> {
+        let mut counts = BTreeMap::<u64, Vec<usize>>::new();
+        for (group, table) in self.tables.iter_mut().enumerate() {
+            for key in [&b"a"[..], b"b"] {
+                let mut out = ReplyBuffer::new();
+                table.read(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 }), 0, &mut out);
+                let mut reader = Reader::new(out.as_bytes());
+                while !reader.is_empty() {
+                    if let Ok(kv::Reply::Bulk(element)) = kv::Reply::decode(&mut reader) {
+                        let ticket = String::from_utf8_lossy(element).parse().expect("a ticket");
+                        counts.entry(ticket).or_insert_with(|| vec![0; GROUPS.into()])[group] += 1;
+                    }
+                }
+            }
+        }
+        counts
+    }
+}
+
+fn pushing(key: &[u8], ticket: u64) -> Vec<u8> {
+    let (mut list, text) = (Vec::new(), ticket.to_string());
+    let elements = List::build(&mut list, [text.as_bytes()]);
+    let mut draft = Draft::default();
+    assert!(draft.push(&Command::OnList(ListCommand::Push {
+        key,
+        elements,
+        at_front: false,
+        if_present: false
+    })));
+    let mut share = Vec::new();
+    Share::build(&Command::Transaction(draft.transaction()), &mut share).expect("it can be shared");
+    share
+}
+
+#[test]
+fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
+    let (mut done, mut refused, mut unknown) = (0, 0, 0);
+    for seed in 1..=2000 {
+        let mut world = World::new(seed);
+        world.run();
+        let counts = world.counts();
+        for table in &world.tables {
+            assert!(!table.two_phase().locks_any(), "seed {seed}: a lock is left");
+            table.check_invariants();
+        }
+        for coordinator in world.coordinators.iter().flatten() {
+            assert!(coordinator.is_empty(), "seed {seed}: {coordinator:?} is not done");
+        }
+        for (ticket, counts) in &counts {
+            assert!(
+                counts.iter().all(|count| *count <= 1),
+                "seed {seed}: {ticket} is carried out twice: {counts:?}"
+            );
+        }
+        for (ticket, ended) in &world.ended {
+            let done_in = counts.get(ticket).map_or(0, |counts| counts.iter().sum());
+            match ended {
+                Ended::Done(replies) => {
+                    done += 1;
+                    assert_eq!(done_in, replies.len(), "seed {seed}: {ticket} is done in some of its groups");
+                }
+                Ended::Changed | Ended::Refused(_) => {
+                    refused += 1;
+                    assert_eq!(done_in, 0, "seed {seed}: {ticket} was refused, and is done");
+                }
+                Ended::Unknown => unknown += 1,
+            }
+        }
+    }
+    assert!(
+        done > 10_000 && refused > 100 && unknown > 100,
+        "{done} done, {refused} refused, {unknown} unknown"
+    );
+}
