@@ -153,14 +153,7 @@ fn configuration() -> Configuration {
 
 impl Host {
     fn start() -> Host {
-        let now = Now { monotonic_us: 1_000_000, unix_ms: 1_700_000_000_000 };
-        let (mut disk, mut values) = (MemoryDisk::new(), SimulatedValues::default());
-        let node =
-            Node::open_with(configuration(), &mut disk, Some(&mut values), now).expect("it can be kept");
-        let driver = Driver::new(node, Clients::new(1 << 30, 60_000), Sizes::default());
-        let (events, arriving, finished) = (VecDeque::new(), Vec::new(), VecDeque::new());
-        let world = Alone { now, events, arriving, disk, values, finished, lasts_us: 0 };
-        let mut host = Host { driver, world, clients: Vec::new() };
+        let mut host = Host::open(configuration());
         for _ in 0..5000 {
             host.turn();
             if host.driver.node.health().ready && host.driver.node.map_version() > 0 {
@@ -168,6 +161,17 @@ impl Host {
             }
         }
         panic!("the node serves");
+    }
+
+    /// A node that has not taken a turn yet.
+    fn open(configuration: Configuration) -> Host {
+        let now = Now { monotonic_us: 1_000_000, unix_ms: 1_700_000_000_000 };
+        let (mut disk, mut values) = (MemoryDisk::new(), SimulatedValues::default());
+        let node = Node::open_with(configuration, &mut disk, Some(&mut values), now).expect("it can be kept");
+        let driver = Driver::new(node, Clients::new(1 << 30, 60_000), Sizes::default());
+        let (events, arriving, finished) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        let world = Alone { now, events, arriving, disk, values, finished, lasts_us: 0 };
+        Host { driver, world, clients: Vec::new() }
     }
 
     /// Connects a client that keeps `depth` requests under way.
@@ -299,4 +303,37 @@ fn every_client_of_many_with_long_writes_is_answered_though_none_sends_more() {
     });
     let left: Vec<usize> = host.clients.iter().map(|client| client.under_way).collect();
     assert!(is_over, "requests that are not taken: {left:?}");
+}
+
+/// Of such a keyspace, each of these commands is taken only when the one before it has its outcome.
+#[test]
+fn a_pipeline_that_waits_in_vain_is_refused_together() {
+    let mut configuration = configuration();
+    let mut others = [configuration.nodes[0].clone(), configuration.nodes[0].clone()];
+    (others[0].id, others[1].id) = (2, 3);
+    configuration.nodes.extend(others);
+    configuration.keyspaces =
+        vec![Keyspace::parse("prefix= replication=consensus storage=disk").expect("a keyspace")];
+    configuration.command_timeout_ms = 5000;
+    // The other nodes never come, so this one is never admitted.
+    let mut host = Host::open(configuration);
+    let error = b"-LOADING the control group has not admitted node 1 yet; nothing was done\r\n";
+    let client = host.client(&["APPEND", "k", "v"], error, 5);
+    let mut answered = Vec::new();
+    for ms in 0..12_000 {
+        // In the meantime the client sends as many again. Nothing is read from it then.
+        if ms == 2000 {
+            host.clients[client].depth = 10;
+        }
+        if ms == 3000 {
+            host.clients[client].depth = 0;
+        }
+        let before = host.clients[client].answered;
+        host.turn();
+        (before..host.clients[client].answered).for_each(|_| answered.push(ms));
+    }
+    assert!(answered.len() == 10, "each has an answer: {answered:?}");
+    let waited: Vec<usize> =
+        answered.iter().enumerate().map(|(place, ms)| ms - if place < 5 { 0 } else { 2000 }).collect();
+    assert!(waited.iter().all(|ms| (5000..5050).contains(ms)), "each waits for its own time: {waited:?}");
 }

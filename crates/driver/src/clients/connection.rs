@@ -42,8 +42,12 @@ pub(super) struct Connection<S> {
     has_unread: bool,
     /// The client has closed its side: reading continues until the end of the input.
     is_hung_up: bool,
-    /// `input` may hold complete requests that the node did not want yet.
+    /// There is input that the node did not want yet: requests in `input`, or bytes that are unread.
     is_put_off: bool,
+    /// When what is put off in `input` had arrived.
+    put_off_us: u64,
+    /// When the unread bytes had arrived, if the node did not want them.
+    unread_us: Option<u64>,
     /// It has been read in the present round, and its bytes have not been given to the node yet.
     pub(super) is_read_ahead: bool,
     /// There is output that has not been offered to the socket yet.
@@ -77,6 +81,8 @@ impl<S: Socket> Connection<S> {
             has_unread: false,
             is_hung_up: false,
             is_put_off: false,
+            put_off_us: 0,
+            unread_us: None,
             is_read_ahead: false,
             has_unwritten: false,
             is_listed: false,
@@ -93,7 +99,8 @@ impl<S: Socket> Connection<S> {
     /// Checks that what is known of the input and the output belongs together, between two turns.
     pub(super) fn check_invariants(&self) {
         assert!(!self.is_read_ahead, "what was read is given to the node in the same turn");
-        assert!(!self.is_put_off || !self.input.is_empty(), "requests are put off that are not there");
+        let is_there = !self.input.is_empty() || self.has_unread;
+        assert!(!self.is_put_off || is_there, "requests are put off that are not there");
         assert!(
             self.partial_since_us.is_none() || !self.input.is_empty(),
             "the beginning of no request has a time"
@@ -113,12 +120,40 @@ impl<S: Socket> Connection<S> {
 
     /// Gives the node what has arrived, up to a turn's share and as far as the node wants it.
     pub(super) fn take_input(&mut self, turn: &mut Turn<'_, impl Clock>) -> Standing {
-        if self.is_put_off {
-            self.parse_kept(turn);
+        match self.is_put_off {
+            false => self.take_unread(turn),
+            true => self.take_put_off(turn),
         }
+    }
+
+    /// Gives the node what it did not want yet. It learns when that had arrived: a request that waits in vain must not wait
+    /// for its time once more because an earlier one did.
+    #[cold]
+    fn take_put_off(&mut self, turn: &mut Turn<'_, impl Clock>) -> Standing {
+        let before = self.input.len();
+        turn.node.resume_input(self.id, Some(self.put_off_us));
+        self.parse_kept(turn);
+        if self.is_put_off {
+            if self.has_unread && self.input.len() == before {
+                self.unread_us = Some(turn.now.monotonic_us);
+            }
+            turn.node.resume_input(self.id, None);
+            return self.take_unread(turn);
+        }
+        turn.node.resume_input(self.id, self.unread_us.take());
+        let standing = self.take_unread(turn);
+        turn.node.resume_input(self.id, None);
+        standing
+    }
+
+    /// Reads what has arrived, up to a turn's share, and gives it to the node as far as the node wants it.
+    fn take_unread(&mut self, turn: &mut Turn<'_, impl Clock>) -> Standing {
         let mut share = turn.sizes.client_bytes_max;
         while self.has_unread {
             if self.is_put_off || !turn.node.wants_input(self.id) {
+                if !self.is_put_off {
+                    (self.is_put_off, self.unread_us) = (true, Some(turn.now.monotonic_us));
+                }
                 // Nothing is read from a client that waits for a lock; an event reports when the client is gone.
                 if self.is_hung_up && turn.node.hang_up(self.id) {
                     self.ended_us = Some(turn.now.monotonic_us);
@@ -335,7 +370,7 @@ impl<S: Socket> Connection<S> {
             for index in 0..=window {
                 let bytes = if index == 0 { first } else { ahead.length(index - 1) };
                 if node.is_share_spent() || !node.wants_input(self.id) || !node.has_room_for(bytes) {
-                    self.is_put_off = true;
+                    (self.is_put_off, self.put_off_us) = (true, node.arrived_us(self.id));
                     if index == 0 {
                         // It is parsed again when it is wanted.
                         self.parser = RequestParser::new();

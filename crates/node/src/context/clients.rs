@@ -257,6 +257,9 @@ impl Context {
             }
             if is_error {
                 statistics.failed(number);
+                if !matches!(result, Outcome::Done { .. }) {
+                    session.note_failure(now.monotonic_us);
+                }
             }
         }
         if let Some(error) = denied {

@@ -12,7 +12,7 @@ use crate::context::peers::MUTE_MS;
 use crate::groups::Kept;
 use crate::membership::clock;
 use crate::messages::envelope::put_request;
-use crate::session::origin::Asked;
+use crate::session::origin::{Asked, Origin};
 use cluster::setting::Protocol;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
 use std::collections::VecDeque;
@@ -102,10 +102,16 @@ impl Forwarding {
         &mut self,
         cx: &mut Context,
         group: u16,
-        asked: Asked,
+        mut asked: Asked,
         request: Request<'_>,
         why: String,
     ) {
+        if let Origin::Session(client) = Origin::of(asked.ticket)
+            && let Some(session) = cx.clients.sessions.get(client)
+        {
+            let since_us = session.waits_since_us(cx.now.monotonic_us);
+            asked.deadline_us = asked.deadline_us.min(since_us + cx.configuration.command_timeout_ms * 1000);
+        }
         let number = self.waiting.number_of(asked.ticket).unwrap_or(NEVER_PASSED_ON);
         self.keep_in_order(cx, group, asked, request, why, number);
     }

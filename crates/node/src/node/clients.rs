@@ -235,6 +235,22 @@ impl Node {
         self.limits(authenticated)
     }
 
+    /// The requests that follow come from input that had arrived at `arrived_us`, and that the node did not want then.
+    /// `None`: those that follow have just arrived.
+    #[cold]
+    pub fn resume_input(&mut self, client: ClientId, arrived_us: Option<u64>) {
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.resume_input(arrived_us);
+        }
+    }
+
+    /// When the requests that the client makes now had arrived, in microseconds of the monotonic clock.
+    #[cold]
+    pub fn arrived_us(&self, client: ClientId) -> u64 {
+        let now_us = self.cx.now.monotonic_us;
+        self.cx.clients.sessions.get(client).map_or(now_us, |session| session.arrived_us(now_us))
+    }
+
     /// Lends the buffer that holds the requests that follow: a large value in them may be kept in place instead of
     /// being copied. `None` ends the loan.
     pub fn lend(&mut self, buffer: Option<Arc<Vec<u8>>>) {

@@ -310,7 +310,9 @@ impl HeldRequests {
         let Some(session) = sessions.get_mut(client).filter(|_| is_paused || !self.gives_up) else {
             return false;
         };
-        if session.is_internal() {
+        let (now_us, patience_us) = (cx.now.monotonic_us, cx.configuration.command_timeout_ms * 1000);
+        let gives_up_us = if is_paused { u64::MAX } else { session.waits_since_us(now_us) + patience_us };
+        if session.is_internal() || gives_up_us <= now_us {
             return false;
         }
         session.hold_back(arguments);
@@ -318,8 +320,6 @@ impl HeldRequests {
             // Clients have left, and a pause may be long.
             self.held.retain(|held| sessions.get(held.client).is_some());
         }
-        let patience_us = cx.configuration.command_timeout_ms * 1000;
-        let gives_up_us = if is_paused { u64::MAX } else { cx.now.monotonic_us + patience_us };
         self.held.push_back(HeldRequest { client, awaited, gives_up_us });
         true
     }
@@ -350,6 +350,9 @@ impl HeldRequests {
             }
             let Some(session) = cx.clients.sessions.get_mut(held.client) else { continue };
             let Some(request) = session.take_held_back() else { continue };
+            if gives_up {
+                session.note_failure(now_us);
+            }
             self.gives_up = gives_up;
             return Some((held.client, request));
         }

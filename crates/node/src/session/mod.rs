@@ -156,6 +156,10 @@ pub(crate) struct Session {
     reply_bytes: usize,
     /// No more input is taken before this request has its reply.
     gate: u64,
+    /// When the input that is being taken had arrived; `None`: just now.
+    arrived_us: Option<u64>,
+    /// When a request of this client last ended without being carried out, as far as is known.
+    failed_us: u64,
     /// Whether the session is in the node's list of ready clients.
     listed: bool,
     closing: bool,
@@ -216,6 +220,8 @@ impl Session {
             window: PENDING_FIRST,
             reply_bytes: 0,
             gate: 0,
+            arrived_us: None,
+            failed_us: 0,
             listed: false,
             closing: false,
         };

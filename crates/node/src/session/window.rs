@@ -70,6 +70,29 @@ impl Session {
         self.gate = self.first + self.slots.len() as u64;
     }
 
+    /// Notes when the input had arrived that is taken from now on; `None`: it has just arrived.
+    pub(crate) fn resume_input(&mut self, arrived_us: Option<u64>) {
+        self.arrived_us = arrived_us;
+    }
+
+    /// When the input that is being taken had arrived.
+    pub(crate) fn arrived_us(&self, now_us: u64) -> u64 {
+        self.arrived_us.unwrap_or(now_us)
+    }
+
+    /// Notes that a request could not be carried out, or not for certain.
+    #[cold]
+    pub(crate) fn note_failure(&mut self, now_us: u64) {
+        self.failed_us = now_us;
+    }
+
+    /// Since when the request that is being taken has waited for what it cannot have now: since it arrived, if an
+    /// earlier one of its client has waited in vain meanwhile. All of a pipeline are then refused together. A client whose
+    /// requests are only slow has the usual time for each of them.
+    pub(crate) fn waits_since_us(&self, now_us: u64) -> u64 {
+        self.arrived_us.filter(|arrived_us| self.failed_us > *arrived_us).unwrap_or(now_us)
+    }
+
     /// The bytes of requests without an outcome that the node has counted, and those that there are, which it
     /// counts now.
     #[inline]
