@@ -323,6 +323,7 @@ fn every_command<'a>(
         StreamCommand::Describe { key },
         StreamCommand::DescribeFull { key, count: 9 },
         StreamCommand::DescribeConsumers { key, group },
+        StreamCommand::DescribeGroups { key },
         StreamCommand::DeleteWith { key, ids: list, references },
         StreamCommand::AcknowledgeAndDelete { key, group, ids: list, references: References::Remove },
         StreamCommand::Consume {
