@@ -44,7 +44,6 @@ impl ClusterMap {
             let is_equal = entry.keyspace == keyspace;
             return if is_equal { Ok(()) } else { Err(Refusal::KeyspaceExists(keyspace.prefix)) };
         }
-        self.require_eviction(&keyspace)?;
         if self.keyspaces.len() >= KEYSPACES_MAX {
             refuse!("keyspace '{name}': a cluster can have {KEYSPACES_MAX} keyspaces at most");
         }
@@ -134,7 +133,7 @@ impl ClusterMap {
     }
 
     /// Checks that the cluster's level has the policy by which a keyspace is to evict.
-    fn require_eviction(&self, keyspace: &Keyspace) -> Result<(), Refusal> {
+    pub(super) fn require_eviction(&self, keyspace: &Keyspace) -> Result<(), Refusal> {
         match keyspace.eviction.goes_by_writes() {
             true => self.require(Feature::EvictionByWrites),
             false => Ok(()),

@@ -420,7 +420,7 @@ fn since_level_2_a_lag_is_known_where_all_that_is_missing_is_before_the_first_en
         r#"
         XGROUP CREATE s g 0     -> OK
         XREADGROUP g c COUNT 1 STREAMS s > -> {"s"=[["1-0" ["f" "v"]]]}
-        XTRIM s MAXLEN 2        -> 2
+        XTRIM s MAXLEN 2        -> 3
         XINFO GROUPS s          -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=4}]
         XINFO GROUPS s 2        -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=2}]
         XTRIM s MAXLEN 0        -> 2
