@@ -1,6 +1,7 @@
 //! The configuration that a node is started with.
 
 use crate::keyspace::Keyspace;
+use commands::RedisVersion;
 use protocol::NodeId;
 use protocol::planted::Planted;
 use serde::{Deserialize, Serialize};
@@ -163,6 +164,8 @@ pub struct Configuration {
     pub enable_debug_command: DebugCommand,
     /// Which nodes call themselves a master.
     pub masters: Masters,
+    /// The version of Redis that the node tells clients; `None`: that of the cluster's level.
+    pub redis_version: Option<RedisVersion>,
     /// Names the log if there is none yet; drawn at the start. An existing log has its own name.
     pub identity: u64,
     /// How often the log was opened, including this time. The log itself counts that: this value is overwritten.

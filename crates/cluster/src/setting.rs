@@ -130,21 +130,23 @@ words!(
     "off" => Lease::Off
 );
 
-/// The eight policies of Redis, by shorter names; Redis's own names are read, too.
+/// The policies of Redis, by shorter names; Redis's own names are read, too.
 impl Setting for Eviction {
     const NAME: &'static str = "eviction";
     const CHOICES: &'static str =
-        "none, lru, lfu, random, ttl, volatile-lru, volatile-lfu or volatile-random";
+        "none, lru, lfu, lrm, random, ttl, volatile-lru, volatile-lfu, volatile-lrm or volatile-random";
 
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "none" | "noeviction" => Eviction::None,
             "lru" | "allkeys-lru" => Eviction::Lru,
             "lfu" | "allkeys-lfu" => Eviction::Lfu,
+            "lrm" | "allkeys-lrm" => Eviction::Lrm,
             "random" | "allkeys-random" => Eviction::Random,
             "ttl" | "volatile-ttl" => Eviction::Ttl,
             "volatile-lru" => Eviction::VolatileLru,
             "volatile-lfu" => Eviction::VolatileLfu,
+            "volatile-lrm" => Eviction::VolatileLrm,
             "volatile-random" => Eviction::VolatileRandom,
             _ => return None,
         })
@@ -155,24 +157,28 @@ impl Setting for Eviction {
             Eviction::None => "none",
             Eviction::Lru => "lru",
             Eviction::Lfu => "lfu",
+            Eviction::Lrm => "lrm",
             Eviction::Random => "random",
             Eviction::Ttl => "ttl",
             Eviction::VolatileLru => "volatile-lru",
             Eviction::VolatileLfu => "volatile-lfu",
+            Eviction::VolatileLrm => "volatile-lrm",
             Eviction::VolatileRandom => "volatile-random",
         }
     }
 }
 
 /// The names of these policies in Redis (`maxmemory-policy`).
-pub const POLICIES: [&str; 8] = [
+pub const POLICIES: [&str; 10] = [
     "noeviction",
     "allkeys-lru",
     "allkeys-lfu",
+    "allkeys-lrm",
     "allkeys-random",
     "volatile-ttl",
     "volatile-lru",
     "volatile-lfu",
+    "volatile-lrm",
     "volatile-random",
 ];
 
@@ -340,10 +346,11 @@ mod tests {
         every_text_is_parsed_again(&[Lease::Log, Lease::Off]);
         every_text_is_parsed_again(&[Acks::None, Acks::Count(2), Acks::Majority, Acks::All]);
         every_text_is_parsed_again(&[None, Some(Parts::Adaptive), Some(Parts::Fixed(3))]);
-        use Eviction::{Lfu, Lru, Random, Ttl, VolatileLfu, VolatileLru, VolatileRandom};
-        let policies = [Eviction::None, Lru, Lfu, Random, Ttl, VolatileLru, VolatileLfu, VolatileRandom];
+        use Eviction::{Lfu, Lrm, Lru, Random, Ttl, VolatileLfu, VolatileLrm, VolatileLru, VolatileRandom};
+        let volatile = [Ttl, VolatileLru, VolatileLfu, VolatileLrm, VolatileRandom];
+        let policies = [&[Eviction::None, Lru, Lfu, Lrm, Random][..], &volatile].concat();
         every_text_is_parsed_again(&policies);
-        assert_eq!(policies.map(|policy| Eviction::parse(policy_name(policy))), policies.map(Some));
+        assert!(policies.iter().all(|policy| Eviction::parse(policy_name(*policy)) == Some(*policy)));
         assert_eq!(POLICIES.len(), policies.len());
         assert_eq!(Option::<Parts>::parse("0"), None, "a value cannot be cut into no parts");
     }

@@ -20,6 +20,7 @@ mod listening;
 mod lists;
 pub mod locks;
 mod lookup;
+mod redis_version;
 mod release_1;
 mod sets;
 mod sort;
@@ -38,6 +39,7 @@ pub use error::{CommandError, printable};
 pub use keyspace::{cluster_cursor, cluster_scan};
 pub use later::{Later, reference_count};
 pub use listening::Listening;
+pub use redis_version::RedisVersion;
 pub use spec::{
     AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
     Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,
@@ -49,9 +51,6 @@ pub use table::COMMANDS;
 pub use text::Text;
 
 use wire::resp::Arguments;
-
-/// The version of Redis whose commands, texts and formats a node follows.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 /// How many databases clients can select.
 pub const DATABASES: u8 = 16;

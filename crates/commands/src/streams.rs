@@ -756,7 +756,13 @@ pub(super) fn stream_facts<'a>(
 }
 
 parsers! { (arguments, scratch, context)
-    group_facts => stream(StreamCommand::InfoGroups { key: key(arguments, 2)? });
+    group_facts => {
+        let key = key(arguments, 2)?;
+        stream(match context.level {
+            ..2 => StreamCommand::InfoGroups { key },
+            _ => StreamCommand::DescribeGroups { key },
+        })
+    };
     consumer_facts => {
         let (key, group) = (key(arguments, 2)?, name(arguments, 3)?);
         stream(match context.level {

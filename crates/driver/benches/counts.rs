@@ -398,6 +398,7 @@ fn configuration(own: NodeId, nodes: u16) -> Configuration {
         password_seed: [7; 32],
         enable_debug_command: Default::default(),
         masters: Default::default(),
+        redis_version: None,
         life: 0,
         identity: 7 + u64::from(own),
         storage: StorageSettings::default(),

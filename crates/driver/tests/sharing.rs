@@ -139,6 +139,7 @@ fn configuration() -> Configuration {
         password_seed: [7; 32],
         enable_debug_command: Default::default(),
         masters: Default::default(),
+        redis_version: None,
         life: 0,
         identity: 7,
         storage: StorageSettings::default(),

@@ -3,6 +3,7 @@
 use crate::Usage;
 use crate::report::{GroupFigures, KeyspaceHealth, Report};
 use cluster::{NodeAddress, ProcessFacts};
+use commands::RedisVersion;
 use commands::statistics::CommandStatistics;
 use kv::ValueId;
 use protocol::NodeId;
@@ -78,6 +79,8 @@ impl Facts {
 pub struct ServerFacts {
     /// The process.
     pub process: ProcessFacts,
+    /// The version of Redis that the node is configured to say; `None`: that of the cluster's level.
+    pub redis_version: Option<RedisVersion>,
     /// The nodes of the cluster.
     pub nodes: Vec<NodeAddress>,
     /// The newest release that all nodes know.

@@ -138,7 +138,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["expiry", "locks"],
             &["later"],
             &["arguments", "spec"],
-            &["error", "listening", "statistics", "text"],
+            &["error", "listening", "redis_version", "statistics", "text"],
         ],
     ),
     (

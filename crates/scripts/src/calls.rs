@@ -51,8 +51,6 @@ pub(super) struct Calls {
     pub(super) resp: Rc<Cell<Resp>>,
     /// The rights of the script's caller; `None`: it may do everything.
     pub(super) rights: Option<Rc<User>>,
-    /// See [`kv::ScriptOptions::by_second_rules`].
-    pub(super) by_second_rules: bool,
 }
 
 impl Calls {
@@ -86,9 +84,8 @@ impl Calls {
             },
             done => done,
         };
-        let by_second_rules = script.options().by_second_rules;
         let (call, pcall) = (scope.create_function(call)?, scope.create_function(pcall)?);
-        Ok(Calls { call, pcall, resp, rights, by_second_rules })
+        Ok(Calls { call, pcall, resp, rights })
     }
 }
 

@@ -153,7 +153,8 @@ fn place_at(lua: &Lua, level: usize) -> Option<(String, usize)> {
 /// Marks a state whose script runs by the rules of release 2.
 pub(super) struct SecondRules;
 
-fn is_by_second_rules(lua: &Lua) -> bool {
+/// Whether this state's script does.
+pub(super) fn is_by_second_rules(lua: &Lua) -> bool {
     lua.app_data_ref::<SecondRules>().is_some()
 }
 

@@ -28,10 +28,15 @@ pub(super) struct Registered {
 type Registry = Rc<RefCell<Option<Vec<Registered>>>>;
 
 /// Runs a library's text, and returns its name and the functions that it registers. The cost is subtracted from `cost_left`.
+/// `by_second_rules` is how its calls will run: see [`kv::ScriptOptions::by_second_rules`].
 ///
 /// # Errors
 /// The text of Redis's error, or of one that names a limit.
-pub fn check_library(text: &[u8], cost_left: &mut u64) -> Result<(String, Library), Vec<u8>> {
+pub fn check_library(
+    text: &[u8],
+    cost_left: &mut u64,
+    by_second_rules: bool,
+) -> Result<(String, Library), Vec<u8>> {
     if text.len() > SCRIPT_BYTES_MAX {
         let length = text.len();
         return Err(format!("ERR library is {length} bytes long").into());
@@ -42,7 +47,7 @@ pub fn check_library(text: &[u8], cost_left: &mut u64) -> Result<(String, Librar
     }
     let meter = Rc::new(Meter::new(*cost_left));
     let checked = || -> Result<Vec<LibraryFunction>, Failure> {
-        let lua = new_state()?;
+        let lua = new_state(by_second_rules)?;
         let sandbox = Sandbox::new(&lua, None, &meter)?;
         begin(&lua, &meter)?;
         let registered = load(&lua, text, &sandbox, &meter);

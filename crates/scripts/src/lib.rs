@@ -106,9 +106,13 @@ impl Interpreter for Lua51 {
 }
 
 /// Creates a state with only the libraries that every script can use. Its collector never runs (`vendor/lua-src`).
-fn new_state() -> mlua::Result<Lua> {
+fn new_state(by_second_rules: bool) -> mlua::Result<Lua> {
     // Panics must reach the caller: a script must not be able to catch them.
-    Lua::new_with(StdLib::STRING, LuaOptions::new().catch_rust_panics(false))
+    let lua = Lua::new_with(StdLib::STRING, LuaOptions::new().catch_rust_panics(false))?;
+    if by_second_rules {
+        lua.set_app_data(SecondRules);
+    }
+    Ok(lua)
 }
 
 /// Starts counting cost and memory.
@@ -140,7 +144,7 @@ fn compile_script(lua: &Lua, text: &[u8], environment: Table) -> Result<Function
 pub fn check(text: &[u8]) -> Result<(), Vec<u8>> {
     let meter = Rc::new(Meter::new(SCRIPT_COST_DEFAULT.into()));
     let checked = || -> Result<(), Failure> {
-        let lua = new_state()?;
+        let lua = new_state(false)?;
         let environment = lua.create_table()?;
         begin(&lua, &meter)?;
         let compiled = compile_script(&lua, text, environment).map(drop);
@@ -156,10 +160,7 @@ fn run(
     meter: &Rc<Meter>,
     out: &mut ReplyBuffer,
 ) -> Result<(), Failure> {
-    let lua = new_state()?;
-    if script.options().by_second_rules {
-        lua.set_app_data(SecondRules);
-    }
+    let lua = new_state(script.options().by_second_rules)?;
     let access = RefCell::new(access);
     let ended = lua.scope(|scope| {
         let calls = calls::Calls::new(scope, script, &access, meter)?;

@@ -2,10 +2,11 @@
 
 use super::calls::{Calls, take_words};
 use super::digest_of;
-use super::failure::Raised;
+use super::failure::{Raised, is_by_second_rules};
 use super::meter::{CALL_COST, Meter};
 use super::values::{Resp, read_only, truncated};
 use commands::CommandError;
+use commands::RedisVersion;
 use commands::users::User;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
 /// Constants for scripts. Replication modes have no effect here, and scripts log nothing.
-const CONSTANTS: [(&str, i64); 10] = [
+const CONSTANTS: [(&str, i64); 9] = [
     ("LOG_DEBUG", 0),
     ("LOG_VERBOSE", 1),
     ("LOG_NOTICE", 2),
@@ -23,7 +24,6 @@ const CONSTANTS: [(&str, i64); 10] = [
     ("REPL_SLAVE", 2),
     ("REPL_REPLICA", 2),
     ("REPL_ALL", 3),
-    ("REDIS_VERSION_NUM", 0x0007_000f),
 ];
 
 /// Creates the table. Its rarely used parts are created on first use.
@@ -58,7 +58,8 @@ fn rare(
         return Ok(Value::Integer(*number));
     }
     let function = match name {
-        b"REDIS_VERSION" => return Ok(Value::String(lua.create_string(commands::REDIS_VERSION)?)),
+        b"REDIS_VERSION" => return Ok(Value::String(lua.create_string(version(lua).to_string())?)),
+        b"REDIS_VERSION_NUM" => return Ok(Value::Integer(version(lua).number().into())),
         b"sha1hex" => sha1hex(lua, meter)?,
         b"error_reply" => lua.create_function(error_reply)?,
         b"status_reply" => lua.create_function(status_reply)?,
@@ -80,6 +81,11 @@ fn rare(
         _ => return Ok(Value::Nil),
     };
     Ok(Value::Function(function))
+}
+
+/// The version of Redis by the record's rules. A node's own `redis_version` is not for scripts: all replicas must run them alike.
+fn version(lua: &Lua) -> RedisVersion {
+    if is_by_second_rules(lua) { RedisVersion::OF_LEVEL_2 } else { RedisVersion::OF_LEVEL_1 }
 }
 
 /// What the table has while a library registers its functions, besides `register_function`.

@@ -1,7 +1,7 @@
 //! A script's environment: Lua's functions without those that reach outside, show addresses or differ between machines.
 
 use super::calls::Calls;
-use super::failure::{Failure, Raised};
+use super::failure::{Failure, Raised, is_by_second_rules};
 use super::meter::{CALL_COST, Meter};
 use super::values::read_only;
 use super::{bits, json, message_pack, random, redis, structs, texts};
@@ -32,7 +32,7 @@ impl Sandbox {
         let pcall: Function = globals.raw_get("pcall")?;
         let xpcall: Function = globals.raw_get("xpcall")?;
         install_protected_calls(lua, &globals, pcall, meter)?;
-        let by_second_rules = calls.is_none_or(|calls| calls.by_second_rules);
+        let by_second_rules = is_by_second_rules(lua);
         install_strings(lua, &globals, meter, by_second_rules)?;
         if let Some(calls) = calls {
             let redis = redis::table(lua, calls, meter)?;

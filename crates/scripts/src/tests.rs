@@ -89,6 +89,8 @@ fn what_release_2_brings_depends_on_the_record() {
         ("return redis.pcall('lindex', KEYS[1], 'x')", "-ERR value is not an integer or out of range", "nil"),
         ("return redis.pcall('object', 'refcount', KEYS[1])", "not allowed from script", "nil"),
         ("return redis.pcall('memory', 'usage', KEYS[1])", "not allowed from script", "nil"),
+        ("return redis.REDIS_VERSION", "'7.0.15'", "'8.6.3'"),
+        ("return string.format('%x', redis.REDIS_VERSION_NUM)", "'7000f'", "'80603'"),
         ("return type(string.gfind)", "'nil'", "'function'"),
         (
             "return server.call('get', KEYS[1]) or server.sha1hex('')",
@@ -837,6 +839,19 @@ fn the_functions_that_a_library_registers_are_returned() {
     assert_eq!(two.description.as_ref().map(|text| text.bytes()), Some(b"d".to_vec()));
 }
 
+/// What a library registers is the same when it is loaded and when a record calls it.
+#[test]
+fn a_library_is_checked_by_the_rules_of_its_calls() {
+    let text = "#!lua name=l
+        redis.register_function(redis.REDIS_VERSION_NUM < 0x080000 and 'of_7' or 'of_8', function() return 1 end)";
+    for (by_second_rules, name) in [(false, "of_7"), (true, "of_8")] {
+        let (_, library) = super::check_library(text.as_bytes(), &mut 1_000_000, by_second_rules).unwrap();
+        assert_eq!(library.functions[0].name, name);
+        let called = Store { by_second_rules, ..Store::new() }.eval(text, &[], &[name]);
+        assert_eq!(called, "1");
+    }
+}
+
 fn check_library(text: &[u8]) -> Result<(String, cluster::libraries::Library), Vec<u8>> {
-    super::check_library(text, &mut u64::from(kv::limits::SCRIPT_COST_DEFAULT))
+    super::check_library(text, &mut u64::from(kv::limits::SCRIPT_COST_DEFAULT), true)
 }

@@ -55,6 +55,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use cluster::control::GROUPS_MAX;
+use commands::RedisVersion;
 use node::{DebugCommand, Keyspace, Masters, NodeAddress, NodeId, StorageSettings, check_host, one_line};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -333,6 +334,9 @@ pub struct Config {
     /// Which nodes call themselves a master: the one that leads the default keyspace, by default.
     #[serde(default, skip_serializing_if = "is_default")]
     pub masters: Masters,
+    /// The version of Redis that the node tells clients: by default the newest whose commands it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis_version: Option<RedisVersion>,
     /// Names and addresses accepted in URLs of HTTP requests, besides loopback's and those of the nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub http_hosts: Vec<String>,
@@ -770,6 +774,19 @@ peer_port = 9000
         assert!(error.contains("line 2, key node"), "{error}");
         let error = refusal(&GOOD.replace("cdef\"", "cdef\" x"));
         assert!(error.contains("line 4, key secret") && !error.contains("0123"), "{error}");
+    }
+
+    #[test]
+    fn the_version_of_redis_to_say_is_three_numbers() {
+        let with = |version: &str| format!("redis_version = \"{version}\"\n{GOOD}");
+        assert_eq!(Config::parse(GOOD).unwrap().redis_version, None);
+        let config = Config::parse(&with("7.2.4")).unwrap();
+        assert!(
+            config.text().unwrap().contains("redis_version = \"7.2.4\"\n"),
+            "it is written as it was read"
+        );
+        let error = refusal(&with("7.2"));
+        assert!(error.contains("line 1, key redis_version: '7.2' is no version of Redis"), "{error}");
     }
 
     #[test]

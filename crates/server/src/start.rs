@@ -299,6 +299,7 @@ pub(crate) fn node_configuration(config: &Config) -> Result<Configuration> {
         password_seed: password_seed()?,
         enable_debug_command: config.enable_debug_command,
         masters: config.masters,
+        redis_version: config.redis_version,
         identity: getrandom::u64().map_err(|error| anyhow!("the system gives no random numbers: {error}"))?,
         life: 0,
         storage: StorageSettings { scrub_period_us: config.values.scrub_period_us(), ..config.storage },

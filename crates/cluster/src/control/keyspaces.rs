@@ -2,6 +2,7 @@
 
 use super::MAP_GROUP;
 use super::change::GROUPS_MAX;
+use super::level::Feature;
 use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Slots, settles_with};
 use super::refusal::{Refusal, refuse};
 use crate::keyspace::{KEYSPACES_MAX, Keyspace};
@@ -131,17 +132,28 @@ impl ClusterMap {
         Ok(())
     }
 
+    /// Checks that the cluster's level has the policy by which a keyspace is to evict.
+    pub(super) fn require_eviction(&self, keyspace: &Keyspace) -> Result<(), Refusal> {
+        match keyspace.eviction.goes_by_writes() {
+            true => self.require(Feature::EvictionByWrites),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn set_keyspace(
         &mut self,
         prefix: &str,
         settings: &BTreeMap<String, String>,
     ) -> Result<(), Refusal> {
         let nodes = self.staying().len();
-        let entry = self.keyspaces.get_mut(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
+        let entry = self.keyspaces.get(prefix).ok_or_else(|| Refusal::NoKeyspace(prefix.to_string()))?;
         // After a node was removed by force, the keyspace may have fewer replicas than its setting says.
         let nodes = nodes.max(usize::from(entry.keyspace.replicas));
         let changed = with_settings(&entry.keyspace, settings)?.resolved(nodes)?;
         let (before, after) = (entry.keyspace.acks, changed.acks);
+        if entry.keyspace.eviction != changed.eviction {
+            self.require_eviction(&changed)?;
+        }
         // How many members a new leader must ask follows from `acks`, too.
         if before != after
             && let Some(id) = entry.groups.clone().into_iter().find(|id| self.awaits_takeover(*id))

@@ -488,6 +488,7 @@ impl Leading {
                 if keyspace.database() != 0 {
                     map.require(Feature::Databases)?;
                 }
+                map.require_eviction(keyspace)?;
                 let is_alive = |node| self.is_alive(turn, map, node);
                 let next = checked(map.apply_knowing(change, &is_alive)?, &keyspace.prefix)?;
                 check_groups(map, &next, turn.groups_max)

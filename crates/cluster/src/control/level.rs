@@ -38,11 +38,13 @@ pub enum Feature {
     Backups,
     /// Rules of users name databases (`db=`), which release 1 does not read: there such a user may do nothing.
     DatabaseRights,
+    /// A keyspace evicts the least recently modified keys, by words that release 1 does not read.
+    EvictionByWrites,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 9] = [
+    pub const ALL: [Feature; 10] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -52,6 +54,7 @@ impl Feature {
         Feature::Handovers,
         Feature::Backups,
         Feature::DatabaseRights,
+        Feature::EvictionByWrites,
     ];
 
     /// The level that brings the feature.
@@ -65,7 +68,8 @@ impl Feature {
             | Feature::BoundedWrites
             | Feature::Handovers
             | Feature::Backups
-            | Feature::DatabaseRights => 2,
+            | Feature::DatabaseRights
+            | Feature::EvictionByWrites => 2,
         }
     }
 
@@ -81,6 +85,7 @@ impl Feature {
             Feature::Handovers => "moving leaders",
             Feature::Backups => "knowing when backups were made",
             Feature::DatabaseRights => "rights to databases",
+            Feature::EvictionByWrites => "eviction of the least recently modified keys",
         }
     }
 
@@ -90,6 +95,8 @@ impl Feature {
             Feature::LevelHeld => map.is_level_held,
             // A new cluster, which begins at the lowest level, may be configured with databases.
             Feature::Databases => false,
+            // As with databases, a new cluster may be configured with it.
+            Feature::EvictionByWrites => false,
             // It is in the records of scripts.
             Feature::RightsOfRedis => false,
             // Used by commands, not by the map.

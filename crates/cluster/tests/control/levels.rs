@@ -4,6 +4,7 @@ use crate::cluster::{address, keyspaces};
 use crate::world::World;
 use cluster::Keyspace;
 use cluster::control::{Change, ClusterMap, Event, Saved, Start};
+use kv::table::Eviction;
 use wire::release::{RELEASES, Release, Releases};
 
 /// Programs that know releases up to this one, and programs that know the next one, too.
@@ -143,6 +144,18 @@ fn an_operator_can_hold_the_level_from_level_2_on() {
     let why =
         format!("{:?}", world.make(1, &Change::CreateKeyspace(database)).expect_err("release 1 cannot"));
     assert!(why.contains("a database beside database 0 needs level 2"), "{why}");
+    let by_writes = Keyspace { prefix: "w:".into(), eviction: Eviction::Lrm, ..Keyspace::default() };
+    let evicts_by_writes = [
+        Change::CreateKeyspace(by_writes),
+        Change::SetKeyspace {
+            prefix: String::new(),
+            settings: [("eviction".into(), "volatile-lrm".into())].into(),
+        },
+    ];
+    for change in &evicts_by_writes {
+        let why = format!("{:?}", world.make(1, change).expect_err("release 1 cannot"));
+        assert!(why.contains("eviction of the least recently modified keys needs level 2"), "{why}");
+    }
     let why = format!("{:?}", world.make(2, &Change::HoldLevel(true)).expect_err("release 1 cannot"));
     assert!(why.contains("holding the level needs level 2") && why.contains("nodes [1, 2, 3]"), "{why}");
 
@@ -153,6 +166,9 @@ fn an_operator_can_hold_the_level_from_level_2_on() {
     (1..=3).for_each(|node| restart(&mut world, node, OLD));
     assert_eq!(level(&world), OLD.newest);
     world.make(2, &saved).expect("all nodes know how");
+    for change in &evicts_by_writes {
+        world.make(2, change).expect("all nodes know how");
+    }
     world.make(1, &Change::HoldLevel(true)).expect("all nodes know how");
     (1..=3).for_each(|node| restart(&mut world, node, NEW));
     assert_eq!(level(&world), OLD.newest, "it is held");

@@ -116,6 +116,7 @@ fn options_of_streams_are_read() {
     stream("XINFO STREAM k FULL COUNT 0", StreamCommand::DescribeFull { key, count: 0 });
     stream("XINFO STREAM k FULL", StreamCommand::DescribeFull { key, count: 10 });
     stream("XINFO STREAM k", StreamCommand::Describe { key });
+    stream("XINFO GROUPS k", StreamCommand::DescribeGroups { key });
     stream("XINFO CONSUMERS k g", StreamCommand::DescribeConsumers { key, group });
 }
 

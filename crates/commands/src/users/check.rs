@@ -201,17 +201,18 @@ fn check_sort(arguments: Arguments<'_>) -> Result<(), Denial> {
 
 impl Denial {
     /// The reply of `ACL DRYRUN`: Redis's text, which names what is denied.
-    pub fn named(self, spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+    pub fn named(self, user: &[u8], spec: &CommandSpec, arguments: Arguments<'_>) -> String {
+        let user = String::from_utf8_lossy(user);
         let denied =
             |place: usize| String::from_utf8_lossy(arguments.get(place).unwrap_or_default()).into_owned();
         match self {
-            Denial::Database(number) => format!("This user has no permissions to access database {number}"),
-            Denial::Command => format!("This user has no permissions to run the '{}' command", spec.name),
+            Denial::Database(number) => format!("User {user} has no permissions to access database {number}"),
+            Denial::Command => format!("User {user} has no permissions to run the '{}' command", spec.name),
             Denial::Key(place) => {
-                format!("This user has no permissions to access the '{}' key", denied(place))
+                format!("User {user} has no permissions to access the '{}' key", denied(place))
             }
             Denial::Channel(place) => {
-                format!("This user has no permissions to access the '{}' channel", denied(place))
+                format!("User {user} has no permissions to access the '{}' channel", denied(place))
             }
             Denial::SortBy => SORT_BY.trim_start_matches("ERR ").into(),
             Denial::SortGet => SORT_GET.trim_start_matches("ERR ").into(),
@@ -250,21 +251,16 @@ impl Denial {
         (reason, object)
     }
 
-    /// The whole error for a client, with the text of Redis 7.0.
-    pub fn error(self, spec: &CommandSpec) -> String {
+    /// The whole error for a client that is this user.
+    pub fn error(self, user: &[u8], spec: &CommandSpec) -> String {
         match self {
-            Denial::Database(number) => {
-                format!("NOPERM this user has no permissions to access database {number}")
-            }
+            Denial::Database(number) => format!("NOPERM No permissions to access database {number}"),
             Denial::Command => {
-                format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
+                let user = String::from_utf8_lossy(user);
+                format!("NOPERM User {user} has no permissions to run the '{}' command", spec.name)
             }
-            Denial::Key(_) => {
-                "NOPERM this user has no permissions to access one of the keys used as arguments".into()
-            }
-            Denial::Channel(_) => {
-                "NOPERM this user has no permissions to access one of the channels used as arguments".into()
-            }
+            Denial::Key(_) => "NOPERM No permissions to access a key".into(),
+            Denial::Channel(_) => "NOPERM No permissions to access a channel".into(),
             Denial::SortBy => SORT_BY.into(),
             Denial::SortGet => SORT_GET.into(),
         }
@@ -457,18 +453,18 @@ mod tests {
         let words = words.as_arguments();
         let get = crate::find(words).unwrap().spec;
         assert_eq!(
-            Denial::Command.error(get),
-            "NOPERM this user has no permissions to run the 'get' command"
+            Denial::Command.error(b"u", get),
+            "NOPERM User u has no permissions to run the 'get' command"
         );
+        assert_eq!(Denial::Key(1).error(b"u", get), "NOPERM No permissions to access a key");
         assert_eq!(
-            Denial::Key(1).error(get),
-            "NOPERM this user has no permissions to access one of the keys used as arguments"
-        );
-        assert_eq!(
-            Denial::SortBy.error(get),
+            Denial::SortBy.error(b"u", get),
             "ERR BY option of SORT denied due to insufficient ACL permissions."
         );
-        assert_eq!(Denial::Key(1).named(get, words), "This user has no permissions to access the 'k'1' key");
+        assert_eq!(
+            Denial::Key(1).named(b"u", get, words),
+            "User u has no permissions to access the 'k'1' key"
+        );
         let error = Denial::Command.in_script(get, words);
         assert_eq!(error, "NOPERM The user executing the script can't run this command or subcommand: 'get'");
         assert_eq!(Denial::of_script(&error), (Reason::Command, "get"));

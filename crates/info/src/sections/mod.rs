@@ -13,7 +13,7 @@ use crate::facts::{Facts, PeerFacts, StoringTimes};
 use crate::report::{FollowerHealth, GroupFigures, KeyspaceHealth};
 use cluster::keyspace::database_named;
 use cluster::words::field;
-use commands::{DATABASES, REDIS_VERSION, by_number};
+use commands::{DATABASES, RedisVersion, by_number};
 
 struct Section {
     /// The name by which clients request it.
@@ -156,7 +156,8 @@ fn values(facts: &Facts, fields: &mut Fields<'_>) {
 
 fn server(facts: &Facts, fields: &mut Fields<'_>) {
     let (report, server, process) = (&facts.report, &facts.server, &facts.server.process);
-    fields.put("redis_version", REDIS_VERSION);
+    let of_level = || RedisVersion::of_level(report.health.level);
+    fields.put("redis_version", server.redis_version.unwrap_or_else(of_level));
     fields.put("quorate_version", VERSION);
     fields.put("quorate_release", report.health.release);
     fields.put("quorate_level", report.health.level);

@@ -404,7 +404,7 @@ impl StreamCommand<'_> {
             Record { producer, name, .. } => GROUP_BYTES + 2 * (producer.len() + name.len()) as u64,
             Release { ids, is_forced: true, .. } => (ids.len() as u64).saturating_mul(PENDING_BYTES),
             CreateGroup { .. } | CreateConsumer { .. } | Claim { .. } | ClaimRange { .. } => GROUP_BYTES,
-            Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } => 0,
+            Describe { .. } | DescribeFull { .. } | DescribeGroups { .. } | DescribeConsumers { .. } => 0,
             DeleteWith { .. } | AcknowledgeAndDelete { .. } | Release { .. } | Remember { .. } => 0,
             Length { .. } | Range { .. } | Read { .. } | Pending { .. } | PendingRange { .. } => 0,
             Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } => 0,

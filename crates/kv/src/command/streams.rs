@@ -257,12 +257,14 @@ family! {
         InfoGroups = 8 "XINFO" Reads { key: &'a [u8] };
         /// Facts about the consumers of a group (`XINFO CONSUMERS`).
         InfoConsumers = 9 "XINFO" Reads { key: &'a [u8], group: &'a [u8] } walks(true);
-        /// `Info` with what producers have sent. Since level 2, as the next two.
+        /// `Info` with what producers have sent. Since level 2, as the next three.
         Describe = 10 "XINFO" Reads { key: &'a [u8] };
         /// `InfoFull` with what producers have sent, and when each consumer last got an entry.
         DescribeFull = 11 "XINFO" Reads { key: &'a [u8], count: u64 } walks(true) lists(true);
         /// `InfoConsumers` with the time since each last got an entry.
         DescribeConsumers = 12 "XINFO" Reads { key: &'a [u8], group: &'a [u8] } walks(true);
+        /// `InfoGroups` with the lag as Redis has known it since 7.4.
+        DescribeGroups = 13 "XINFO" Reads { key: &'a [u8] };
 
         // Writes.
         /// Adds an entry and returns its id, then removes what is beyond the threshold, if requested. `words` are the id, a

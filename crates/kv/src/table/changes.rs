@@ -510,6 +510,28 @@ impl Table {
         }
     }
 
+    /// What the live value at a place is, if it is followed that it is replaced. Until [`Table::note_held`]
+    /// is called, no replacement is noted: `RESTORE`'s own event comes first.
+    pub(super) fn hold_overwritten(&mut self, place: Option<super::index::Place>) -> Option<Kind> {
+        let is_noted = self.changes.taken.overwrites && self.changes.is_followed;
+        let held = place.filter(|_| is_noted).map(|place| self.index.entry(place).kind());
+        self.changes.taken.overwrites &= held.is_none();
+        held
+    }
+
+    /// Notes that a key's value, which was of this kind, has been replaced: see [`Table::hold_overwritten`].
+    pub(super) fn note_held(&mut self, key: &[u8], held: Option<Kind>) {
+        let Some(before) = held else { return };
+        self.changes.taken.overwrites = true;
+        let after = self.find(self.index.hash(key), key).map(|(_, entry)| entry.kind());
+        if let Some(after) = after {
+            self.changes.note_as(key, ChangeClass::Overwritten, "overwritten");
+            if before.type_name() != after.type_name() {
+                self.changes.note_as(key, ChangeClass::TypeChanged, "type_changed");
+            }
+        }
+    }
+
     /// Notes that the key at a place is removed because it has expired, if it has.
     #[inline]
     pub(super) fn note_if_expired(&mut self, place: super::index::Place, record: Record) {

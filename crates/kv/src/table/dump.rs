@@ -205,14 +205,20 @@ impl Table {
             }
             return out.ok();
         }
+        let restored = match restored {
+            Restored::Stream(stream) => match stream.finish() {
+                Ok(collection) => Restored::Plain(collection),
+                Err(why) => return reply_damaged(source.at(), why, out),
+            },
+            restored => restored,
+        };
+        let held = self.hold_overwritten(place);
         match restored {
             Restored::Text(text) => self.put(key, &text, deadline, Kind::Plain, record),
             Restored::Plain(collection) => self.put_restored(key, collection, deadline, record),
-            Restored::Stream(stream) => match stream.finish() {
-                Ok(collection) => self.put_restored(key, collection, deadline, record),
-                Err(why) => return reply_damaged(source.at(), why, out),
-            },
+            Restored::Stream(_) => unreachable!("it has become a collection"),
         }
+        self.note_held(key, held);
         out.ok();
     }
 

@@ -71,6 +71,8 @@ pub enum Eviction {
     Lru,
     /// The least frequently used.
     Lfu,
+    /// The least recently modified.
+    Lrm,
     /// Any.
     Random,
     /// Of those that expire, the one that expires first.
@@ -79,6 +81,8 @@ pub enum Eviction {
     VolatileLru,
     /// Of those that expire, the least frequently used.
     VolatileLfu,
+    /// Of those that expire, the least recently modified.
+    VolatileLrm,
     /// Of those that expire, any.
     VolatileRandom,
 }
@@ -94,7 +98,12 @@ impl Eviction {
     /// Whether only keys that expire are evicted.
     fn is_volatile(self) -> bool {
         use Eviction::*;
-        matches!(self, Ttl | VolatileLru | VolatileLfu | VolatileRandom)
+        matches!(self, Ttl | VolatileLru | VolatileLfu | VolatileLrm | VolatileRandom)
+    }
+
+    /// Whether the key that was written the longest ago is evicted. Its version tells that, so nothing is noted.
+    pub fn goes_by_writes(self) -> bool {
+        matches!(self, Eviction::Lrm | Eviction::VolatileLrm)
     }
 
     fn goes_by(self) -> Option<Use> {
@@ -102,7 +111,7 @@ impl Eviction {
         match self {
             Lru | VolatileLru => Some(Use::Recent),
             Lfu | VolatileLfu => Some(Use::Frequent),
-            None | Random | Ttl | VolatileRandom => Option::None,
+            None | Lrm | VolatileLrm | Random | Ttl | VolatileRandom => Option::None,
         }
     }
 }
@@ -364,8 +373,9 @@ impl Table {
             (!eviction.is_volatile() || entry.deadline() != NO_DEADLINE) && !chooser.is_chosen(*hash)
         };
         let candidates = around.take(VISITED_MAX.min(self.index.len())).filter(is_candidate);
-        let samples = if eviction.goes_by().is_some() { SAMPLES } else { 1 };
-        let worth = |mark: u32| match eviction.goes_by() {
+        let by_writes = eviction.goes_by_writes();
+        let samples = if by_writes || eviction.goes_by().is_some() { SAMPLES } else { 1 };
+        let worth_of_use = |mark: u32| match eviction.goes_by() {
             Some(Use::Recent) if mark & USED_AGAIN == 0 => idle(mark, now).saturating_mul(ONCE_FACTOR),
             Some(Use::Recent) => idle(mark, now),
             // Among keys with the same counter, the one unused for the longest time is best.
@@ -379,7 +389,12 @@ impl Table {
         // Among equals choose at random: always the first or the last would leave growing gaps, in which there is nothing
         // to evict.
         let lot = |hash: &KeyHash| mix(hash.number() ^ start.number());
-        let best = candidates.take(samples).max_by_key(|(hash, _, mark)| (mark.map_or(0, worth), lot(hash)));
+        let worth = |entry: &Entry, mark: Option<u32>| match by_writes {
+            true => Version::MAX - entry.version(),
+            false => mark.map_or(0, worth_of_use).into(),
+        };
+        let best =
+            candidates.take(samples).max_by_key(|(hash, entry, mark)| (worth(entry, *mark), lot(hash)));
         best.map(|(hash, entry, _)| (hash, entry))
     }
 

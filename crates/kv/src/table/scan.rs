@@ -92,12 +92,13 @@ impl Table {
         self.index.iter().filter(move |entry| !entry.expired(now)).map(Entry::key)
     }
 
-    /// The type of each key that has not expired, as `TYPE` says it, and its length: bytes of a string, items of another value. In no
-    /// particular order. Takes time in proportion to the table.
-    pub fn lengths(&self, now: UnixMs) -> impl Iterator<Item = (&'static [u8], u64)> {
+    /// The type of each key that has not expired, as `TYPE` says it, its length (bytes of a string, items of
+    /// another value), and the bytes of memory that it takes. In no particular order. Takes time in
+    /// proportion to the table.
+    pub fn key_sizes(&self, now: UnixMs) -> impl Iterator<Item = (&'static [u8], [u64; 2])> {
         self.index.iter().filter(move |entry| !entry.expired(now)).map(|entry| {
             let length = if entry.is_collection() { entry.items().len() } else { entry.full_length() };
-            (entry.kind().type_name(), length as u64)
+            (entry.kind().type_name(), [length, entry.memory_bytes()].map(|size| size as u64))
         })
     }
 

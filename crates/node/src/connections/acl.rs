@@ -172,7 +172,7 @@ fn dry_run(cx: &mut Context, client: ClientId, arguments: Arguments<'_>) -> Resu
     match user.check(found, request, cx.selected(client)) {
         Ok(()) => cx.answer(client, ReplyBuffer::ok),
         Err(denial) => {
-            let text = denial.named(found.spec, request);
+            let text = denial.named(&user.name, found.spec, request);
             cx.answer(client, |replies| replies.bulk(text.as_bytes()));
         }
     }
@@ -340,7 +340,7 @@ pub(crate) fn refuse(
         session.set_command(None);
     }
     cx.clients.statistics.rejected(found.number);
-    let mut error = denial.error(found.spec);
+    let mut error = denial.error(&user.name, found.spec);
     if denial == Denial::Command
         && user.name == DEFAULT
         && !cx.access.users().default_is_in_map()
@@ -364,7 +364,7 @@ pub(crate) fn denies(
     let denial = user.check(found, arguments, session.database).err()?;
     note_denial(cx, client, (&user, Place::TopLevel), found, arguments, denial);
     cx.clients.statistics.rejected(found.number);
-    Some(denial.error(found.spec))
+    Some(denial.error(&user.name, found.spec))
 }
 
 /// Notes a denial in `ACL LOG`.

@@ -8,6 +8,7 @@ use crate::context::status;
 use crate::diagnostics::log::{Level, Line};
 use crate::session::{ClientId, Session};
 use cluster::words::{is_printable, one_line};
+use commands::RedisVersion;
 use commands::users::{Place, Reason, USER_NAME_BYTES_MAX};
 use kv::ReplyBuffer;
 use std::net::{IpAddr, Ipv4Addr};
@@ -168,6 +169,8 @@ impl AuthGuard {
         }
         let version = if session.protocol() == Protocol::Resp3 { 3 } else { 2 };
         let number = session.number();
+        let redis_version =
+            cx.configuration.redis_version.unwrap_or_else(|| RedisVersion::of_level(cx.map.level));
         let role = if status::is_master(cx) { "master" } else { "replica" };
         cx.answer(client, |replies| {
             replies.map(7);
@@ -176,7 +179,7 @@ impl AuthGuard {
                 replies.bulk(value.as_bytes());
             };
             text("server", "redis");
-            text("version", commands::REDIS_VERSION);
+            text("version", &redis_version.to_string());
             text("mode", "cluster");
             text("role", role);
             replies.bulk(b"proto");

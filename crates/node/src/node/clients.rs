@@ -90,7 +90,7 @@ impl Node {
     pub fn may(&self, user: &[u8], arguments: Arguments<'_>) -> Result<(), String> {
         let user = self.cx.access.users().find(user).ok_or(USER_IS_GONE)?;
         let found = commands::find(arguments).map_err(|error| error.to_string())?;
-        user.check(found, arguments, 0).map_err(|denial| denial.error(found.spec))
+        user.check(found, arguments, 0).map_err(|denial| denial.error(&user.name, found.spec))
     }
 
     /// Takes a request that a part of the server, which has the session `client`, makes on behalf of `asker`.

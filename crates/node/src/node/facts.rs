@@ -127,6 +127,7 @@ fn facts(node: &Node) -> Facts {
         usage: node.usage,
         server: ServerFacts {
             process: cx.configuration.process.clone(),
+            redis_version: cx.configuration.redis_version,
             nodes: cx.configuration.nodes.clone(),
             level_attainable: cx.map.attainable_level(),
             quarantined_groups: cx.groups.iter().filter(|(_, group)| group.holds.is_some()).count(),

@@ -9,13 +9,22 @@ use std::fmt::Write;
 /// The most keys of a database that are looked at: some ten milliseconds.
 const SIZED_KEYS_MAX: usize = 100_000;
 
-/// The types of Redis that have a line, in their order, and what it is called.
-const LINES: [(&[u8], &str); 5] = [
-    (b"string", "strings_sizes"),
-    (b"list", "lists_items"),
-    (b"set", "sets_items"),
-    (b"zset", "zsets_items"),
-    (b"hash", "hashes_items"),
+/// Which of a key's sizes is counted.
+const LENGTH: usize = 0;
+const MEMORY: usize = 1;
+
+/// The types of Redis that have a line, in their order, which of their sizes it counts, and what it is
+/// called.
+const LINES: [(&[u8], usize, &str); 9] = [
+    (b"string", LENGTH, "strings_sizes"),
+    (b"list", LENGTH, "lists_items"),
+    (b"set", LENGTH, "sets_items"),
+    (b"zset", LENGTH, "zsets_items"),
+    (b"hash", LENGTH, "hashes_items"),
+    (b"list", MEMORY, "lists_sizes"),
+    (b"set", MEMORY, "sets_sizes"),
+    (b"zset", MEMORY, "zsets_sizes"),
+    (b"hash", MEMORY, "hashes_sizes"),
 ];
 
 /// Appends the section, of this node's replicas.
@@ -40,12 +49,15 @@ pub(super) fn write(node: &Node, out: &mut String) {
         }
         // How many keys of each type have this power of two of items.
         let mut counts: BTreeMap<(usize, u64), u64> = BTreeMap::new();
-        for (kind, size) in tables.flat_map(|table| table.lengths(node.cx.now.unix_ms)) {
-            if let Some(line) = LINES.iter().position(|(of, _)| *of == kind) {
-                *counts.entry((line, power_of(size))).or_default() += 1;
+        let shows_memory = node.cx.parameters.shows_memory_of_keys();
+        for (kind, sizes) in tables.flat_map(|table| table.key_sizes(node.cx.now.unix_ms)) {
+            for (line, (_, which, _)) in LINES.iter().enumerate().filter(|(_, (of, ..))| *of == kind) {
+                if *which == LENGTH || shows_memory {
+                    *counts.entry((line, power_of(sizes[*which]))).or_default() += 1;
+                }
             }
         }
-        for (line, (_, name)) in LINES.iter().enumerate() {
+        for (line, (_, _, name)) in LINES.iter().enumerate() {
             let of_line = counts.range((line, 0)..=(line, u64::MAX));
             let shown: Vec<String> =
                 of_line.map(|((_, power), count)| format!("{}={count}", label(*power))).collect();

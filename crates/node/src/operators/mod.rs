@@ -25,6 +25,7 @@ use cluster::setting::{Protocol, Setting as _};
 use cluster::slots::slot_of;
 use cluster::words::{quoted, word};
 use commands::{ClusterCommand, KeyspaceCommand, printable};
+use kv::table::Eviction;
 use kv::{Reply, ReplyBuffer};
 use protocol::NodeId;
 use protocol::planted::Fault;
@@ -97,16 +98,29 @@ pub(crate) fn keyspace_command(
             if keyspace.database() != 0 {
                 cx.map.require(Feature::Databases)?;
             }
+            require_eviction(cx, keyspace.eviction)?;
             Ok(Change::CreateKeyspace(keyspace))
         }),
         KeyspaceCommand::Set => words(arguments).and_then(|(prefix, settings)| {
             refuse_idle(cx, prefix, &settings)?;
+            let eviction = settings.iter().find(|(name, _)| *name == Eviction::NAME);
+            if let Some(eviction) = eviction.and_then(|(_, value)| Eviction::parse(value)) {
+                require_eviction(cx, eviction)?;
+            }
             let settings: BTreeMap<String, String> =
                 settings.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
             Ok(Change::SetKeyspace { prefix: prefix.to_string(), settings })
         }),
     };
     change_or_refuse(cx, client, change);
+}
+
+/// Checked before it is sent, too: a control leader of release 1 would not know the word.
+fn require_eviction(cx: &Context, eviction: Eviction) -> Result<(), Refusal> {
+    match eviction.goes_by_writes() {
+        true => cx.map.require(Feature::EvictionByWrites),
+        false => Ok(()),
+    }
 }
 
 /// Refuses settings that mean nothing with a keyspace's protocol, also with the value that they have.

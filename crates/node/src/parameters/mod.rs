@@ -93,7 +93,7 @@ const NO_MASTER: &str = "A cluster follows no server.";
 const NO_LISTPACK: &str = "Without effect: OBJECT ENCODING calls no set a listpack.";
 const TLS_FIXED: &str = "Set in the node's configuration; changed files are read by themselves.";
 
-static PARAMETERS: [Parameter; 66] = [
+static PARAMETERS: [Parameter; 67] = [
     // Live.
     row(MAXCLIENTS, Integer(1, u32::MAX as i64), "10000", Live, "Most clients at a time."),
     row(
@@ -212,6 +212,13 @@ static PARAMETERS: [Parameter; 66] = [
     row(SLOWLOG_MAX_LEN, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most entries of SLOWLOG."),
     row(LARGE_REQUESTS, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most large requests of COMMANDLOG."),
     row(LARGE_REPLIES, Integer(0, ENTRIES_MAX as i64), "128", Live, "Most large replies of COMMANDLOG."),
+    row(
+        KEY_MEMORY_HISTOGRAMS,
+        YesNo,
+        "no",
+        Live,
+        "Whether INFO keysizes shows what collections take of memory, too.",
+    ),
     // Facts.
     row("appendfsync", OneOf(&["everysec", "always", "no"]), "no", Fixed, "Durability is set per keyspace."),
     row("appendonly", YesNo, "no", Fixed, "Durability is set per keyspace."),
@@ -290,6 +297,7 @@ const LATENCY_MONITOR_THRESHOLD: &str = "latency-monitor-threshold";
 const SLOWLOG_LOG_SLOWER_THAN: &str = "slowlog-log-slower-than";
 const ACLLOG_MAX_LEN: &str = "acllog-max-len";
 const SLOWLOG_MAX_LEN: &str = "slowlog-max-len";
+const KEY_MEMORY_HISTOGRAMS: &str = "key-memory-histograms";
 const REQUEST_LARGER_THAN: &str = "commandlog-request-larger-than";
 const REPLY_LARGER_THAN: &str = "commandlog-reply-larger-than";
 const LARGE_REQUESTS: &str = "commandlog-large-request-max-len";
@@ -450,6 +458,11 @@ impl Parameters {
     }
 
     /// The most keys that clients may cache (`tracking-table-max-keys`); 0: no limit.
+    /// Whether `INFO keysizes` shows what collections take of memory, too (`key-memory-histograms`).
+    pub(crate) fn shows_memory_of_keys(&self) -> bool {
+        position(KEY_MEMORY_HISTOGRAMS.as_bytes()).is_some_and(|row| self.values[row] == "yes")
+    }
+
     pub(crate) fn tracked_keys_max(&self) -> usize {
         self.tracked_keys_max
     }

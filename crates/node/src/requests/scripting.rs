@@ -262,7 +262,7 @@ impl Scripting {
         arguments: Arguments<'_>,
     ) {
         let step = match command {
-            FunctionCommand::Load => loaded(arguments),
+            FunctionCommand::Load => loaded(cx, arguments),
             FunctionCommand::Delete => match std::str::from_utf8(&arguments[2]) {
                 Ok(name) => Ok(Step::Delete(name.to_string())),
                 Err(_) => Err("ERR Library not found".into()),
@@ -274,7 +274,7 @@ impl Scripting {
             FunctionCommand::Flush => Ok(Step::Add { libraries: Libraries::new(), policy: Policy::Flush }),
             FunctionCommand::Dump => return dump(cx, client),
             FunctionCommand::Restore if arguments.len() > 4 => Err(wrong_number(arguments)),
-            FunctionCommand::Restore => restored(&arguments[2], arguments.get(3)),
+            FunctionCommand::Restore => restored(cx, &arguments[2], arguments.get(3)),
             FunctionCommand::List => return list(cx, client, arguments),
             FunctionCommand::Stats => return stats(cx, client),
             FunctionCommand::Kill => Err(NOTBUSY.into()),
@@ -356,14 +356,15 @@ fn wrong_number(arguments: Arguments<'_>) -> Vec<u8> {
 }
 
 /// `FUNCTION LOAD [REPLACE] text`: runs the library, to know its functions.
-fn loaded(arguments: Arguments<'_>) -> Result<Step, Vec<u8>> {
+fn loaded(cx: &Context, arguments: Arguments<'_>) -> Result<Step, Vec<u8>> {
     let count = arguments.len();
     let mut options = arguments.iter().take(count - 1).skip(2);
     if let Some(option) = options.find(|option| !option.eq_ignore_ascii_case(b"REPLACE")) {
         return Err(format!("ERR Unknown option given: {}", printable(option)).into());
     }
     let policy = if count == 3 { Policy::New } else { Policy::Replace };
-    let (name, library) = check_library(&arguments[count - 1], &mut SCRIPT_COST_DEFAULT.into())?;
+    let (name, library) =
+        check_library(&arguments[count - 1], &mut SCRIPT_COST_DEFAULT.into(), cx.map.has(Feature::Answers))?;
     Ok(Step::Add { libraries: Libraries::from([(name, library)]), policy })
 }
 
@@ -379,7 +380,7 @@ fn dump(cx: &mut Context, client: ClientId) {
 
 /// `FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]`. All its libraries together may cost as much as one that is
 /// loaded.
-fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
+fn restored(cx: &Context, payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
     let policy = match policy.map(<[u8]>::to_ascii_lowercase).as_deref() {
         None | Some(b"append") => Policy::Append,
         Some(b"flush") => Policy::Flush,
@@ -402,7 +403,7 @@ fn restored(payload: &[u8], policy: Option<&[u8]>) -> Result<Step, Vec<u8>> {
     let texts = payload::libraries(payload).map_err(refused)?;
     let (mut libraries, mut cost_left) = (Libraries::new(), SCRIPT_COST_DEFAULT.into());
     for text in texts {
-        let (name, library) = check_library(&text, &mut cost_left)?;
+        let (name, library) = check_library(&text, &mut cost_left, cx.map.has(Feature::Answers))?;
         if libraries.contains_key(&name) {
             return Err(format!("ERR {}", libraries::exists(&name)).into());
         }

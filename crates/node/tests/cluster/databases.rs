@@ -409,7 +409,7 @@ fn users_have_rights_to_databases() {
     assert_eq!(cluster.ask(operator, &format!("ACL SETUSER u {rules}")), "OK");
     let client = cluster.client(2);
     assert_eq!(cluster.ask(client, "AUTH u p"), "OK");
-    let denied = |number: u8| format!("-NOPERM this user has no permissions to access database {number}");
+    let denied = |number: u8| format!("-NOPERM No permissions to access database {number}");
     for (request, expected) in [
         ("SET k v", "OK".to_owned()),
         ("SELECT 3", denied(3)),
@@ -429,10 +429,7 @@ fn users_have_rights_to_databases() {
     assert_eq!(cluster.ask(client, "GET k"), denied(1), "the client stays where it is");
     assert_eq!(cluster.ask(client, "SELECT 2"), "OK");
     assert_eq!(cluster.ask(client, "GET k"), "nil");
-    assert_eq!(
-        cluster.ask(client, "SET k v"),
-        "-NOPERM this user has no permissions to run the 'set' command"
-    );
+    assert_eq!(cluster.ask(client, "SET k v"), "-NOPERM User u has no permissions to run the 'set' command");
     // The client's node has refused it.
     let beside = cluster.client(2);
     let log = cluster.ask(beside, "ACL LOG");
@@ -445,7 +442,7 @@ fn users_have_rights_to_databases() {
         "{shown}"
     );
     let tried = cluster.ask(operator, "ACL DRYRUN u COPY a b DB 1");
-    assert_eq!(tried, "\"This user has no permissions to access database 1\"");
+    assert_eq!(tried, "\"User u has no permissions to access database 1\"");
     // A script in another database has none of the rights to this one.
     assert_eq!(cluster.ask(operator, "ACL SETUSER u resetdbs (db=2 ~* +eval) (db=0 ~* +set)"), "OK");
     let refused = cluster.ask(client, "EVAL return(redis.call('set',KEYS[1],1)) 1 k");

@@ -110,7 +110,8 @@ fn a_full_keyspace_without_eviction_refuses_writes_and_loses_nothing() {
 #[test]
 fn a_full_keyspace_with_eviction_accepts_writes_and_replicas_agree() {
     for replication in ["consensus", "leader-follower acks=none", "leader-follower acks=all"] {
-        for eviction in ["lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"] {
+        let policies = "lru lfu lrm random ttl volatile-lru volatile-lfu volatile-lrm volatile-random";
+        for eviction in policies.split(' ') {
             let (mut cluster, client) = bounded(&format!("eviction={eviction} replication={replication}"));
             // If only keys that expire may be evicted, the others stay.
             let stays = eviction.starts_with("volatile") || eviction == "ttl";

@@ -273,6 +273,16 @@ fn info_counts_keys_by_their_sizes_when_that_is_asked_for() {
                     db3_distrib_strings_sizes:2=1\r\n";
     assert_eq!(cluster.ask_for(client, "INFO keysizes").text(), expected);
     assert!(!cluster.ask_for(client, "INFO everything").text().contains("distrib"));
+    assert_eq!(cluster.ask(client, "CONFIG SET key-memory-histograms yes"), "OK");
+    let with_memory = cluster.ask_for(client, "INFO keysizes").text();
+    assert!(
+        with_memory.contains("db0_distrib_hashes_items:1=1,4=1\r\ndb0_distrib_lists_sizes:"),
+        "{with_memory}"
+    );
+    for kind in ["sets", "zsets", "hashes"] {
+        assert!(with_memory.contains(&format!("\r\ndb0_distrib_{kind}_sizes:")), "{with_memory}");
+    }
+    assert_eq!(cluster.ask(client, "CONFIG SET key-memory-histograms no"), "OK");
     let both = cluster.ask_for(client, "INFO keysizes server").text();
     assert!(both.starts_with("# Server") && both.contains("\r\n\r\n# Keysizes\r\n"), "{both}");
 }

@@ -1,7 +1,8 @@
 //! The state of a connection: its client's user, its protocol, and how it ends.
 
 use crate::reading::Reply;
-use crate::support::{Cluster, assert_error, setup};
+use crate::support::{Cluster, Setup, assert_error, setup};
+use wire::release::Releases;
 
 fn with_a_password() -> Cluster {
     setup(1, &[]).with(|configuration| configuration.password = Some("open sesame".into())).start()
@@ -75,7 +76,7 @@ fn hello_chooses_the_protocol_of_later_replies() {
         found.expect("the field is there").1.to_string()
     };
     assert_eq!(value("server"), "\"redis\"");
-    assert_eq!(value("version"), "\"7.0.15\"");
+    assert_eq!(value("version"), "\"8.6.3\"");
     assert_eq!(value("role"), "\"master\"");
     assert_eq!(value("proto"), "3");
     assert_eq!(value("modules"), "[]");
@@ -85,6 +86,29 @@ fn hello_chooses_the_protocol_of_later_replies() {
     assert!(matches!(cluster.ask_for(client, "INFO"), Reply::Verbatim(_)));
     cluster.ask(client, "RESET");
     assert!(matches!(cluster.ask_for(client, "CONFIG GET maxclients"), Reply::Array(_)), "RESP2 again");
+}
+
+/// Clients compare the version before they use what came after it.
+#[test]
+fn a_node_says_the_version_of_redis_whose_commands_it_serves_or_that_it_is_told_to_say() {
+    let older = |setup: Setup| setup.with(|it| it.releases = Releases { oldest: 1, newest: 1 });
+    let told = |setup: Setup| setup.with(|it| it.redis_version = Some("7.4.2".parse().expect("a version")));
+    let plain = || setup(1, &[]);
+    for (setup, said) in [
+        (older(plain()), "7.0.15"),
+        (plain(), "8.6.3"),
+        (told(plain()), "7.4.2"),
+        (told(older(plain())), "7.4.2"),
+    ] {
+        let mut cluster = setup.start();
+        let client = cluster.client(1);
+        let hello = cluster.ask_for(client, "HELLO 2").elements();
+        assert_eq!(hello[3].to_string(), format!("\"{said}\""));
+        assert!(
+            cluster.ask(client, "INFO server").contains(&format!("\r\nredis_version:{said}\r\n")),
+            "{said}"
+        );
+    }
 }
 
 #[test]

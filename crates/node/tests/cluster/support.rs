@@ -121,6 +121,7 @@ pub(crate) fn setup(nodes: u16, keyspaces: &[&str]) -> Setup {
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
             masters: Default::default(),
+            redis_version: None,
             life: 0,
             identity: 7,
             storage: StorageSettings { segment_bytes: 1 << 20, ..Default::default() },

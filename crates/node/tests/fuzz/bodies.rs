@@ -58,6 +58,7 @@ impl Host {
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
             masters: Default::default(),
+            redis_version: None,
             life: 0,
             identity: 7,
             storage: StorageSettings {

@@ -114,6 +114,7 @@ impl Folder {
                 default_user: None,
                 enable_debug_command: Default::default(),
                 masters: Default::default(),
+                redis_version: None,
                 http_hosts: Vec::new(),
                 limits: limits.clone(),
                 storage: Default::default(),

@@ -26,7 +26,7 @@ Settings:
   durability=none|os|fsync           what an acknowledged write outlives: nothing, processes, machines [consensus: fsync, others: none]
   reads=linearizable|any             any: every replica answers, perhaps with an older value [linearizable]
   replicas=NUMBER, shards=NUMBER     copies (0: one on each node) [0], and parts with a leader each [1]
-  memory_max=BYTES, eviction=none|lru|lfu|random|ttl|volatile-lru|volatile-lfu|volatile-random   100mb, 2gb [0: no bound, none]
+  memory_max=BYTES, eviction=none|lru|lfu|lrm|random|ttl|volatile-lru|…   100mb, 2gb [0: no bound, none]
   storage=memory|disk                disk: long values are on the disk, with a cache in front of them [memory]
   changes_bytes=BYTES                changes that are kept for those who follow them, and for backups [0]
 and leader, lease, retry, coding, coding_threshold, storage_threshold, backlog_bytes, script_cost_max: see

@@ -181,7 +181,7 @@ fn beyond_loopback_the_default_user_cannot_change_the_cluster_and_changes_are_lo
     assert_eq!(client.ask("SET k v"), "+OK");
     for asked in ["KEYSPACE CREATE c:", "CLUSTER REMOVE 1", "ACL SETUSER mallory on nopass +@all"] {
         let answer = client.ask(asked);
-        assert!(answer.starts_with("-NOPERM this user has no permissions"), "{asked}: {answer}");
+        assert!(answer.starts_with("-NOPERM User default has no permissions"), "{asked}: {answer}");
         assert!(answer.contains("operator_password") && answer.contains("default_user"), "{answer}");
     }
     let answer = client.ask("CONFIG SET maxmemory 100mb");

@@ -386,6 +386,7 @@ impl World {
             password_seed: [7; 32],
             enable_debug_command: Default::default(),
             masters: Default::default(),
+            redis_version: None,
             life: 0,
             identity: seed,
             storage,

@@ -339,6 +339,7 @@ fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
         StreamCommand::Describe { key },
         StreamCommand::DescribeFull { key, count: 9 },
         StreamCommand::DescribeConsumers { key, group },
+        StreamCommand::DescribeGroups { key },
         StreamCommand::DeleteWith { key, ids: list, references },
         StreamCommand::AcknowledgeAndDelete { key, group, ids: list, references: References::Remove },
         StreamCommand::Consume {

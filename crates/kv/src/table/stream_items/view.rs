@@ -252,11 +252,16 @@ impl<'a> Stream<'a> {
         Some(added.saturating_sub(length) + u64::from(id == first))
     }
 
-    /// The number of entries that a group has not read yet, if that is known.
-    pub(in crate::table) fn lag(self, group: Group) -> Option<u64> {
-        let added = self.head().added;
+    /// The number of entries that a group has not read yet, if that is known. With `knows_ends` it is known, too, of an empty
+    /// stream, and where the group is before the first entry and so is all that was removed.
+    pub(in crate::table) fn lag(self, group: Group, knows_ends: bool) -> Option<u64> {
+        let Head { added, removed, .. } = self.head();
         if added == 0 {
             return Some(0);
+        }
+        let first = self.edge(false);
+        if knows_ends && (self.len() == 0 || group.last < first && removed < first) {
+            return Some(self.len() as u64);
         }
         let known = group.read.filter(|_| self.gaps_up_to().is_none_or(|last| group.last > last));
         known.or_else(|| self.added_up_to(group.last)).map(|read| added.wrapping_sub(read))

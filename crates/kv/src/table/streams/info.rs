@@ -120,7 +120,7 @@ fn write_group(stream: Stream<'_>, group: Group, count: usize, with_more: bool, 
     let number = group.number;
     write_named_id("last-delivered-id", group.last, out);
     write_optional("entries-read", group.read, out);
-    write_optional("lag", stream.lag(group), out);
+    write_optional("lag", stream.lag(group, with_more), out);
     let pending = stream.pending_count(number, None);
     write_number("pel-count", pending as u64, out);
     out.bulk(b"pending");
@@ -159,7 +159,8 @@ fn write_group(stream: Stream<'_>, group: Group, count: usize, with_more: bool, 
     }
 }
 
-pub(super) fn write_groups(stream: Stream<'_>, out: &mut ReplyBuffer) {
+/// `knows_ends`: see [`Stream::lag`].
+pub(super) fn write_groups(stream: Stream<'_>, knows_ends: bool, out: &mut ReplyBuffer) {
     out.array(stream.groups().count());
     for (name, group) in stream.groups() {
         out.map(6);
@@ -170,7 +171,7 @@ pub(super) fn write_groups(stream: Stream<'_>, out: &mut ReplyBuffer) {
         write_number("pending", stream.pending_count(group.number, None) as u64, out);
         write_named_id("last-delivered-id", group.last, out);
         write_optional("entries-read", group.read, out);
-        write_optional("lag", stream.lag(group), out);
+        write_optional("lag", stream.lag(group, knows_ends), out);
     }
 }
 

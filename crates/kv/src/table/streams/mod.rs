@@ -211,14 +211,17 @@ impl Table {
             Info { .. } | InfoFull { .. } | InfoGroups { .. } | InfoConsumers { .. } if !exists => {
                 out.error(NO_SUCH_KEY);
             }
-            Describe { .. } | DescribeFull { .. } | DescribeConsumers { .. } if !exists => {
+            Describe { .. } | DescribeFull { .. } | DescribeGroups { .. } | DescribeConsumers { .. }
+                if !exists =>
+            {
                 out.error(NO_SUCH_KEY);
             }
             Info { .. } => info::write_stream(stream, None, out),
             Describe { .. } => info::write_stream(stream, Some(now), out),
             InfoFull { count, .. } => info::write_all(stream, up_to(count), None, out),
             DescribeFull { count, .. } => info::write_all(stream, up_to(count), Some(now), out),
-            InfoGroups { .. } => info::write_groups(stream, out),
+            InfoGroups { .. } => info::write_groups(stream, false, out),
+            DescribeGroups { .. } => info::write_groups(stream, true, out),
             InfoConsumers { group, .. } => info::write_consumers(stream, key, group, now, false, out),
             DescribeConsumers { group, .. } => info::write_consumers(stream, key, group, now, true, out),
             _ => out.integer(stream.len() as i64),

@@ -173,6 +173,14 @@ fn replaced_values_are_noted_where_that_is_followed() {
     ] {
         store.notes(line, expected);
     }
+    let mut dumped = crate::ReplyBuffer::new();
+    store.table.read(&Command::Dump { key: b"n" }, store.time, &mut dumped);
+    let crate::Reply::Bulk(payload) = crate::Reply::first(dumped.as_bytes()) else { panic!("a payload") };
+    let options = crate::RestoreOptions { replaces: true, used: None };
+    store.apply(&Command::Restore { key: b"h", payload, deadline: None, options });
+    let expected = "Generic restore h, Overwritten overwritten h, TypeChanged type_changed h";
+    assert_eq!(store.changes().join(", "), expected, "as in Redis, in another order than of other commands");
+    store.notes("SET h w", "Overwritten overwritten h, String set h");
     store.time += 200;
     store.notes("SET k w", "Expired expired k, New new k, String set k");
     store.notes("SET k w EXAT 1", "Generic del k");

@@ -79,6 +79,20 @@ fn the_least_recently_used_keys_are_evicted_first() {
 }
 
 #[test]
+fn the_least_recently_modified_keys_are_evicted_first_whatever_is_read() {
+    let mut store = store(Eviction::Lrm);
+    (0..2000).for_each(|number| store.set(&name(number), "v"));
+    // The first half is written again; the second is read, later than that.
+    (0..1000).for_each(|number| store.set(&name(number), "w"));
+    (1000..2000).for_each(|number| get(&mut store, &name(number)));
+    let mut chooser = Chooser::default();
+    let evicted: Vec<String> =
+        (0..600).map(|_| evict(&mut store, Eviction::Lrm, &mut chooser).unwrap()).collect();
+    let wrong = evicted.iter().filter(|key| key[1..].parse::<usize>().unwrap() < 1000).count();
+    assert!(wrong < 10, "{wrong} of 600 were written more recently than half of the keys");
+}
+
+#[test]
 fn a_scan_does_not_evict_keys_in_repeated_use() {
     let mut store = store(Eviction::Lru);
     let mut chooser = Chooser::default();
@@ -148,7 +162,8 @@ fn keys_in_repeated_use_outlast_a_newer_scan_for_some_minutes() {
 
 #[test]
 fn volatile_policies_evict_only_keys_that_expire() {
-    for eviction in [Eviction::Ttl, Eviction::VolatileLru, Eviction::VolatileLfu, Eviction::VolatileRandom] {
+    use Eviction::{Ttl, VolatileLfu, VolatileLrm, VolatileLru, VolatileRandom};
+    for eviction in [Ttl, VolatileLru, VolatileLfu, VolatileLrm, VolatileRandom] {
         let mut store = store(eviction);
         (0..5000).for_each(|number| store.set(&name(number), "v"));
         // Too few to be found by sampling.

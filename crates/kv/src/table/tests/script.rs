@@ -461,6 +461,7 @@ fn stream<'a>(words: &[&'a [u8]], scratch: &'a mut Vec<u8>) -> Command<'a> {
             StreamCommand::DescribeFull { key, count: number(count) as u64 }
         }
         [b"XINFO", b"CONSUMERS", key, group, b"2"] => StreamCommand::DescribeConsumers { key, group },
+        [b"XINFO", b"GROUPS", key, b"2"] => StreamCommand::DescribeGroups { key },
         [b"XREADGROUP", group, consumer, b"2", ..] => StreamCommand::Consume {
             group,
             consumer,

@@ -411,6 +411,25 @@ fn what_a_producer_has_sent_is_added_once() {
     );
 }
 
+/// Replies of Redis 8.6.3; those without the 2 are of release 1.
+#[test]
+fn since_level_2_a_lag_is_known_where_all_that_is_missing_is_before_the_first_entry() {
+    let mut store = Store::new();
+    (1..=5).for_each(|id| store.play(&format!("XADD s {id} f v -> \"{id}-0\"")));
+    store.play(
+        r#"
+        XGROUP CREATE s g 0     -> OK
+        XREADGROUP g c COUNT 1 STREAMS s > -> {"s"=[["1-0" ["f" "v"]]]}
+        XTRIM s MAXLEN 2        -> 3
+        XINFO GROUPS s          -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=4}]
+        XINFO GROUPS s 2        -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=2}]
+        XTRIM s MAXLEN 0        -> 2
+        XINFO GROUPS s          -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=4}]
+        XINFO GROUPS s 2        -> [{"name"="g" "consumers"=1 "pending"=1 "last-delivered-id"="1-0" "entries-read"=1 "lag"=0}]
+        "#,
+    );
+}
+
 #[test]
 fn facts_about_streams_are_those_of_redis() {
     play(

@@ -786,7 +786,7 @@ const PROTOCOLS = [
 const ACKS = [["", "default"], ["majority"], ["all"], ["none", "none: fastest; a failover may lose writes"], ["1"], ["2"]];
 const DURABILITIES = [["", "default"], ["fsync", "fsync: on the disk before the answer"], ["os", "os: in the system's buffers"], ["none", "none: in memory only"]];
 const READS = [["", "default"], ["latest", "latest: see every acknowledged write"], ["any", "any: at any replica, perhaps older"]];
-const EVICTIONS = ["", "none", "lru", "lfu", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-random"].map((name) => [name, name || "default"]);
+const EVICTIONS = ["", "none", "lru", "lfu", "lrm", "random", "ttl", "volatile-lru", "volatile-lfu", "volatile-lrm", "volatile-random"].map((name) => [name, name || "default"]);
 
 /** The settings that were filled in, as the node accepts them. */
 function given(form, names) {
