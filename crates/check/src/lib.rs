@@ -2,7 +2,8 @@
 //!
 //! Read `history` for what is recorded; `linearizable` for the check, which rests on `model` (the behaviour of a key), `prepare`
 //! (what can be decided before any search) and `search`; `window`, `words` and `picture` for reports about a violation; `locks`
-//! for locks, and `collections` for lists, sets and sorted sets, each with a model of its own; `weaker` for weaker promises; and
+//! for locks, and `collections` for lists, sets and sorted sets, each with a model of its own; `transactions` for transactions over
+//! several keys; `weaker` for weaker promises; and
 //! `export` for writing histories for other checkers.
 
 pub mod collections;
@@ -16,6 +17,7 @@ mod model;
 mod picture;
 mod prepare;
 mod search;
+pub mod transactions;
 mod weaker;
 mod window;
 mod words;

@@ -1,12 +1,13 @@
 //! `quorate check`: checks whether a recorded history is linearizable.
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal as _, Write as _};
+use std::io::{self, BufRead, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use check::transactions::Transactions;
 use check::{History, Limits, Progress, Verdict, Window, linearizable_within};
 use clap::Args;
 use serde_json::json;
@@ -46,6 +47,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     json: bool,
 
+    /// The files hold transactions over several keys: check whether they are strictly serializable
+    #[arg(long, conflicts_with = "picture")]
+    transactions: bool,
+
     /// Draw the impossible window of a violation; the name ends in .svg or .html
     #[arg(long, value_name = "OUT", value_parser = parse_picture)]
     picture: Option<PathBuf>,
@@ -71,7 +76,8 @@ pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     }
     let mut worst = 0;
     for file in &args.files {
-        let code = check_file(args, file).unwrap_or_else(|error| {
+        let checked = if args.transactions { check_transactions(args, file) } else { check_file(args, file) };
+        let code = checked.unwrap_or_else(|error| {
             eprintln!("quorate check: {error:#}");
             EXIT_USAGE
         });
@@ -113,15 +119,50 @@ fn check_file(args: &CheckArgs, file: &Path) -> Result<u8> {
     Ok(if matches!(verdict, Verdict::Ok { .. }) { 0 } else { EXIT_FAILED })
 }
 
+/// The same for a file of transactions.
+fn check_transactions(args: &CheckArgs, file: &Path) -> Result<u8> {
+    let (mut history, name) = (Transactions::default(), name_of(file));
+    history.read(open(file)?).with_context(|| name.clone())?;
+    let (all, answered) = (history.all.len(), history.answered());
+    ensure!(
+        answered > 0,
+        "{name}: none of its {all} transactions has an answer, so there is nothing to check"
+    );
+    let started = Instant::now();
+    let verdict = history.strictly_serializable();
+    let seconds = started.elapsed().as_secs_f64();
+    let text = match (args.json, &verdict) {
+        (true, _) => {
+            let words = verdict.as_ref().err().map(|violation| violation.words(&history));
+            let name = if verdict.is_ok() { "ok" } else { "violation" };
+            let file = file.display().to_string();
+            let head = json!({ "file": file, "transactions": all, "seconds": seconds, "verdict": name });
+            let mut object = head;
+            if let Some(words) = words {
+                object["violation"] = json!({ "sentence": words });
+            }
+            object.to_string()
+        }
+        (false, Ok(())) => format!("ok: {answered} transactions are strictly serializable ({seconds:.1} s)"),
+        (false, Err(violation)) => format!("violation: {}", violation.words(&history)),
+    };
+    let name = if args.files.len() > 1 && !args.json { format!("{name}: ") } else { String::new() };
+    writeln!(io::stdout().lock(), "{name}{text}").context("cannot write to standard output")?;
+    Ok(if verdict.is_ok() { 0 } else { EXIT_FAILED })
+}
+
 pub(crate) fn read(file: &Path) -> Result<History> {
     let mut history = History::new();
-    if is_standard_input(file) {
-        history.read(io::stdin().lock()).with_context(|| name_of(file))?;
-    } else {
-        let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        history.read(BufReader::with_capacity(1 << 16, input)).with_context(|| name_of(file))?;
-    }
+    history.read(open(file)?).with_context(|| name_of(file))?;
     Ok(history)
+}
+
+fn open(file: &Path) -> Result<Box<dyn BufRead>> {
+    if is_standard_input(file) {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let input = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 16, input)))
 }
 
 fn is_standard_input(file: &Path) -> bool {

@@ -181,6 +181,29 @@ fn compressed_histories_are_read_as_plain_ones() {
 }
 
 #[test]
+fn transactions_are_checked_for_strict_serializability() {
+    let first = r#"{"client":1,"transaction":[{"append":"a","element":"1"},{"append":"b","element":"1"}],"start":0,"end":10,"outcome":"ok"}
+"#;
+    let reads = |b: &str| {
+        format!(
+            r#"{{"client":2,"transaction":[{{"read":"a","elements":["1"]}},{{"read":"b","elements":{b}}}],"start":5,"end":20,"outcome":"ok"}}"#
+        )
+    };
+    let arguments = ["--transactions", "-"];
+    let (code, out, error) = check(&arguments, &format!("{first}{}", reads(r#"["1"]"#)));
+    assert!(code == 0 && out.starts_with("ok: 2 transactions are strictly serializable"), "{out}{error}");
+    let half = format!("{first}{}", reads("[]"));
+    let (code, out, _) = check(&arguments, &half);
+    let why =
+        "transaction 2 of client 2 comes before transaction 1 of client 1: it has read key 'b' without '1'";
+    assert!(code == 1 && out.starts_with("violation: no order") && out.contains(why), "{out}");
+    let (code, out, _) = check(&["--transactions", "--json", "-"], &half);
+    assert!(code == 1 && out.contains(r#""verdict":"violation""#) && out.contains("without '1'"), "{out}");
+    let (code, _, error) = check(&arguments, "");
+    assert!(code == 2 && error.contains("there is nothing to check"), "{error}");
+}
+
+#[test]
 fn a_history_is_exported_to_a_file_or_to_standard_output() {
     let history = format!("{SET}{STALE}");
     for (checker, lines, first) in [

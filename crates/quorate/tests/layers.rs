@@ -186,7 +186,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
         &[
             &["linearizable"],
             &["picture", "search"],
-            &["export", "locks", "prepare", "weaker", "words"],
+            &["export", "locks", "prepare", "transactions", "weaker", "words"],
             &["json_lines", "model", "window"],
             &["history"],
             &["collections", "interner"],

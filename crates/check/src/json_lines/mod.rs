@@ -167,43 +167,58 @@ fn take<T>(field: &mut Option<T>, name: &str, operation: &str) -> Result<T, Stri
     field.take().ok_or_else(|| format!("'{operation}' needs the field \"{name}\""))
 }
 
-impl History {
-    /// Adds the operations of a file, whether it is compressed or not.
-    pub fn read(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
-        let begin = input.fill_buf().map_err(|source| ReadError::Io { line: 1, source })?;
-        match begin.first() {
-            Some(&GZIP) => self.read_lines(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input))),
-            _ => self.read_lines(input),
+/// Calls `take` with each line of a file that is not blank. The file may be compressed with gzip.
+///
+/// # Errors
+/// [`ReadError`], with the line that could not be read, or why `take` does not want it.
+pub(crate) fn for_each_line(
+    mut input: impl BufRead,
+    take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), ReadError> {
+    let begin = input.fill_buf().map_err(|source| ReadError::Io { line: 1, source })?;
+    match begin.first() {
+        Some(&GZIP) => for_each_plain(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)), take),
+        _ => for_each_plain(input, take),
+    }
+}
+
+fn for_each_plain(
+    mut input: impl BufRead,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), ReadError> {
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        bytes.clear();
+        let mut limited = io::Read::take(&mut input, LINE_BYTES_MAX as u64);
+        let read = limited.read_until(b'\n', &mut bytes).map_err(|source| ReadError::Io { line, source })?;
+        if read == 0 {
+            break;
+        }
+        let failed = |reason: String| ReadError::Line { line, reason };
+        if read == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+            return Err(failed(format!("longer than {LINE_BYTES_MAX} bytes")));
+        }
+        if !bytes.iter().all(u8::is_ascii_whitespace) {
+            take(&bytes).map_err(failed)?;
         }
     }
+    Ok(())
+}
 
-    fn read_lines(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
-        let mut bytes = Vec::new();
-        for line in 1.. {
-            bytes.clear();
-            let mut limited = io::Read::take(&mut input, LINE_BYTES_MAX as u64);
-            let read =
-                limited.read_until(b'\n', &mut bytes).map_err(|source| ReadError::Io { line, source })?;
-            if read == 0 {
-                break;
-            }
-            let failed = |reason: String| ReadError::Line { line, reason };
-            if read == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-                return Err(failed(format!("longer than {LINE_BYTES_MAX} bytes")));
-            }
-            if bytes.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
+impl History {
+    /// Adds the operations of a file, whether it is compressed or not.
+    pub fn read(&mut self, input: impl BufRead) -> Result<(), ReadError> {
+        for_each_line(input, |bytes| {
             if self.operations().len() >= OPERATIONS_MAX {
-                return Err(failed(format!("a history has at most {OPERATIONS_MAX} operations")));
+                return Err(format!("a history has at most {OPERATIONS_MAX} operations"));
             }
-            let parsed: Line = serde_json::from_slice(&bytes).map_err(|error| failed(plain(&error)))?;
-            let Parsed { operation, fence, queued } = self.operation_of(parsed).map_err(failed)?;
+            let parsed: Line = serde_json::from_slice(bytes).map_err(|error| plain(&error))?;
+            let Parsed { operation, fence, queued } = self.operation_of(parsed)?;
             let id = self.push(operation);
             fence.into_iter().for_each(|fence| self.set_fence(id, fence));
             queued.into_iter().for_each(|at| self.set_queued(id, at));
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Writes all operations, one per line.
@@ -372,7 +387,7 @@ impl History {
 }
 
 /// Returns the parser's message, with the column only: the line that it reports is always 1.
-fn plain(error: &serde_json::Error) -> String {
+pub(crate) fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let Some((reason, _)) = text.rsplit_once(" at line ") else { return text };
     format!("{reason} (column {})", error.column())
