@@ -39,7 +39,7 @@ impl Node {
             Following::end_request(&mut self.cx, client);
         }
         if self.cx.clients.measuring.is_due() {
-            self.cx.name_answered(arguments);
+            self.cx.name_answered(client, arguments);
         }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
             if self.cx.parameters.thresholds().is_logging() && session.lacks_arguments() {
@@ -215,6 +215,10 @@ impl Node {
             }
             NodeCommand::Script(ScriptCommand::Run(how)) => {
                 let sent = self.scripts.run(cx, client, how, arguments, scratch);
+            NodeCommand::HotKeys(command) => {
+                let used = (self.usage.user_us, self.usage.system_us);
+                connections::hot_keys(cx, client, command, arguments, used);
+            }
                 self.ask(client, sent.as_ref());
             }
             NodeCommand::Script(command) => self.scripts.command(cx, client, command, arguments),
