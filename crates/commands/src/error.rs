@@ -271,11 +271,14 @@ pub enum CommandError {
     /// A number that no database can have.
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
-    /// `COPY` to a database that the client has not selected.
-    #[error(
-        "ERR COPY makes no copies in other databases: each is a group of its own; use DUMP and RESTORE, or MOVE"
-    )]
-    OtherDatabase,
+    /// `COPY` to a database that the client has not selected, which is no command of one group.
+    #[error("ERR COPY makes no copies in other databases here: each is a group of its own")]
+    OtherDatabase {
+        /// The database's number.
+        number: u8,
+        /// Whether the copy replaces an existing key.
+        replaces: bool,
+    },
     /// `SCAN` with an invalid cursor.
     #[error("ERR invalid cursor")]
     InvalidCursor,

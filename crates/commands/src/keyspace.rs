@@ -22,23 +22,24 @@ parsers! { (arguments, scratch, context)
 
 pub(super) fn copy<'a>(arguments: Arguments<'a>, _: &'a mut Vec<u8>, context: &Context) -> Parsed<'a> {
     let (from, to) = (key(arguments, 1)?, key(arguments, 2)?);
-    let mut replace = false;
+    let (mut replace, mut database) = (false, context.database);
     let mut index = 3;
     while let Some(option) = arguments.get(index) {
         if is(option, "REPLACE") {
             replace = true;
         } else if is(option, "DB") && index + 1 < arguments.len() {
             index += 1;
-            let database = integer(arguments, index)?;
-            i32::try_from(database).map_err(|_| CommandError::NotAnInteger32)?;
-            if database != i64::from(context.database) {
-                let is_one = (0..i64::from(DATABASES)).contains(&database);
-                return Err(if is_one { CommandError::OtherDatabase } else { CommandError::NoSuchDatabase });
-            }
+            let number = integer(arguments, index)?;
+            i32::try_from(number).map_err(|_| CommandError::NotAnInteger32)?;
+            let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
+            database = number.ok_or(CommandError::NoSuchDatabase)?;
         } else {
             return Err(CommandError::Syntax);
         }
         index += 1;
+    }
+    if database != context.database {
+        return Err(CommandError::OtherDatabase { number: database, replaces: replace });
     }
     if from == to {
         return Err(CommandError::SameKey);

@@ -42,8 +42,8 @@ pub use listening::Listening;
 pub use redis_version::RedisVersion;
 pub use spec::{
     AclCommand, ChannelCommand, ClientCommand, ClusterCommand, CommandCommand, CommandSpec, ConfigCommand,
-    Context, Flag, FunctionCommand, Handler, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand,
-    NamedBy, NodeCommand, ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand,
+    Context, Flag, FunctionCommand, Handler, HotKeysCommand, KeyspaceCommand, LatencyCommand, LockVerb,
+    MemoryCommand, NamedBy, NodeCommand, ParseFn, RunScript, ScriptCommand, ServerCommand, SlowlogCommand,
     TransactionCommand, WaitFn,
 };
 pub use strings::{all_keys, set};

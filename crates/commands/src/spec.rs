@@ -111,6 +111,7 @@ pub enum NodeCommand {
     Role,
     Server(ServerCommand),
     Slowlog(SlowlogCommand),
+    HotKeys(HotKeysCommand),
     Latency(LatencyCommand),
     DebugProtocol,
     Lock(LockVerb),
@@ -306,14 +307,22 @@ pub enum ServerCommand {
     Shutdown,
     /// `SWAPDB`.
     SwapDatabases,
-    /// `HOTKEYS`.
-    HotKeys,
     /// `CLUSTER RESET`.
     ClusterReset,
     /// `LOLWUT`.
     Lolwut,
     /// `MODULE LIST`.
     Modules,
+}
+
+/// The subcommands of `HOTKEYS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is the subcommand of that name.
+pub enum HotKeysCommand {
+    Start,
+    Stop,
+    Get,
+    Reset,
 }
 
 /// The subcommands of `SLOWLOG` and `COMMANDLOG`.

@@ -83,7 +83,8 @@ fn rare(
     Ok(Value::Function(function))
 }
 
-/// The version of Redis by the record's rules. A node's own `redis_version` is not for scripts: all replicas must run them alike.
+/// The version of Redis by the record's rules. A node's own `redis_version` is not for scripts: all replicas
+/// must run them alike.
 fn version(lua: &Lua) -> RedisVersion {
     if is_by_second_rules(lua) { RedisVersion::OF_LEVEL_2 } else { RedisVersion::OF_LEVEL_1 }
 }

@@ -47,8 +47,8 @@ use sets::SETS;
 use sorted::SORTED;
 use streams::STREAMS;
 use subcommands::{
-    ACL, CLIENT, CLUSTER, COMMAND, COMMANDLOG, CONFIG, DEBUG, FUNCTION, KEYSPACE, LATENCY, LOCK_SESSION,
-    MEMORY, MODULE, OBJECT, SCRIPT, SLOWLOG,
+    ACL, CLIENT, CLUSTER, COMMAND, COMMANDLOG, CONFIG, DEBUG, FUNCTION, HOTKEYS, KEYSPACE, LATENCY,
+    LOCK_SESSION, MEMORY, MODULE, OBJECT, SCRIPT, SLOWLOG,
 };
 
 const COMMAND_ROWS: usize = ROWS.len()
@@ -662,10 +662,9 @@ static ROWS: [CommandSpec; 116] = [
         .in_categories(&[Keyspace, Dangerous])
         .docs(Group::Server, "4.0.0", "O(1)")
         .help("index1 index2", "Refuses: a client selects the other database"),
-    node("hotkeys", -2, Server(ServerCommand::HotKeys))
-        .flags(Flags::of(&[Flag::Admin, NoScript]))
-        .docs(Group::Server, "8.6.0", "O(1)")
-        .help("START|STOP|GET|RESET [arg ...]", "Refuses: what each key takes is not measured"),
+    container("hotkeys", &HOTKEYS)
+        .docs(Group::Server, "8.6.0", "Depends on the subcommand")
+        .help("", "Holds commands about the keys that take most time and traffic"),
     container("slowlog", &SLOWLOG)
         .docs(Group::Server, "2.2.12", "Depends on the subcommand")
         .help("", "Holds commands about the log of slow commands"),

@@ -19,7 +19,8 @@ use crate::spec::NodeCommand::{
 };
 use crate::spec::{
     AclCommand, ClientCommand, ClusterCommand, CommandSpec, ConfigCommand, Flags, FunctionCommand, Group,
-    KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, ServerCommand, SlowlogCommand,
+    HotKeysCommand, KeyspaceCommand, LatencyCommand, LockVerb, MemoryCommand, ScriptCommand, ServerCommand,
+    SlowlogCommand,
 };
 
 pub(super) static LOCK_SESSION: [CommandSpec; 4] = [
@@ -631,6 +632,36 @@ pub(super) static ACL: [CommandSpec; 13] = [
 
 /// Operators' commands that look at a node.
 const WATCHES: Flags = Flags::of(&[Admin, Loading, Stale]);
+
+/// Operators' commands about what a node counts.
+const COUNTS: Flags = Flags::of(&[Admin, NoScript]);
+
+pub(super) static HOTKEYS: [CommandSpec; 5] = [
+    node("hotkeys|get", 2, NodeCommand::HotKeys(HotKeysCommand::Get))
+        .flags(COUNTS)
+        .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"])
+        .docs(Group::Server, "8.6.0", "O(K) for K keys")
+        .help("", "Returns the keys that took most since START, and sums"),
+    node("hotkeys|reset", 2, NodeCommand::HotKeys(HotKeysCommand::Reset))
+        .flags(COUNTS)
+        .tips(&["request_policy:special"])
+        .docs(Group::Server, "8.6.0", "O(1)")
+        .help("", "Forgets what was counted"),
+    node("hotkeys|start", -2, NodeCommand::HotKeys(HotKeysCommand::Start))
+        .flags(COUNTS)
+        .tips(&["request_policy:special"])
+        .docs(Group::Server, "8.6.0", "O(1)")
+        .help(
+            "METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio] [SLOTS count slot [slot ...]]",
+            "Counts the time or the traffic of keys from now on",
+        ),
+    node("hotkeys|stop", 2, NodeCommand::HotKeys(HotKeysCommand::Stop))
+        .flags(COUNTS)
+        .tips(&["request_policy:special"])
+        .docs(Group::Server, "8.6.0", "O(1)")
+        .help("", "Ends the counting; GET still answers"),
+    help_of("hotkeys|help").docs(Group::Server, "8.6.1", "O(1)"),
+];
 
 pub(super) static SLOWLOG: [CommandSpec; 4] = [
     node("slowlog|get", -2, NodeCommand::Slowlog(SlowlogCommand::Get))

@@ -347,6 +347,9 @@ impl<S: Socket> Connection<S> {
         clock: impl Clock,
     ) -> (usize, usize) {
         let mut limits = node.begin_input(self.id, self.received_bytes);
+        if node.is_measuring() {
+            node.measure(clock.monotonic_us());
+        }
         let mut taken = 0;
         self.is_put_off = false;
         while taken < bytes.len() {

@@ -101,7 +101,8 @@ impl Eviction {
         matches!(self, Ttl | VolatileLru | VolatileLfu | VolatileLrm | VolatileRandom)
     }
 
-    /// Whether the key that was written the longest ago is evicted. Its version tells that, so nothing is noted.
+    /// Whether the key that was written the longest ago is evicted. Its version tells that, so nothing is
+    /// noted.
     pub fn goes_by_writes(self) -> bool {
         matches!(self, Eviction::Lrm | Eviction::VolatileLrm)
     }

@@ -209,14 +209,18 @@ fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
         return cx.answer(client, ReplyBuffer::null);
     };
     cx.answer(client, |replies| {
+        // Redis has no rights to databases, and its clients may expect only its own fields.
+        let fields = |of: &[Vec<u8>; 4]| if of[3] == b"alldbs" { 3 } else { 4 };
         let permissions = |replies: &mut ReplyBuffer, of: &[Vec<u8>; 4]| {
-            for (field, text) in ["commands", "keys", "channels", "databases"].iter().zip(of) {
+            for (field, text) in ["commands", "keys", "channels", "databases"].iter().zip(of).take(fields(of))
+            {
                 replies.bulk(field.as_bytes());
                 replies.bulk(text);
             }
         };
         let mut selectors = user.permissions();
-        replies.map(7);
+        let first = selectors.next().unwrap_or_default();
+        replies.map(3 + fields(&first));
         replies.bulk(b"flags");
         let flags = user.flags();
         replies.push(Reply::Set(flags.len() as u32));
@@ -225,11 +229,11 @@ fn get(cx: &mut Context, client: ClientId, name: &[u8]) {
         let hashes = user.hashes();
         replies.array(hashes.len());
         hashes.iter().for_each(|hash| replies.bulk(hash.as_bytes()));
-        permissions(replies, &selectors.next().unwrap_or_default());
+        permissions(replies, &first);
         replies.bulk(b"selectors");
         replies.array(selectors.len());
         for selector in selectors {
-            replies.map(4);
+            replies.map(fields(&selector));
             permissions(replies, &selector);
         }
     });

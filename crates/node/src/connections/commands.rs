@@ -87,6 +87,7 @@ pub(crate) fn carry_out(
         | NodeCommand::ReplicaSync
         | NodeCommand::ObjectRefCount
         | NodeCommand::ClusterScan
+        | NodeCommand::HotKeys(_)
         | NodeCommand::DebugObject
         | NodeCommand::Role
         | NodeCommand::Lock(_)

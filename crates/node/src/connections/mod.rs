@@ -24,6 +24,7 @@ use filter::Filter;
 use kv::limits::KEY_BYTES_MAX;
 use kv::{Command, Draft, Reply, ReplyBuffer};
 use server::{memory, server};
+pub(crate) use slow::hot_keys;
 use slow::{latency, slowlog};
 use std::time::Duration;
 use wire::resp::Arguments;

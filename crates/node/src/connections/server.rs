@@ -26,11 +26,6 @@ pub(super) fn server(cx: &mut Context, client: ClientId, command: ServerCommand,
             "ERR SWAPDB is refused: each database is a keyspace with replicas of its own. Fill another database, and have the clients \
              SELECT that",
         ),
-        ServerCommand::HotKeys => replies.error(
-            "ERR HOTKEYS is refused: a command's own processor time is not measured, since a node reads its clock once for all requests \
-             of a turn. CONFIG SET commandlog-request-larger-than and commandlog-reply-larger-than log keys with much traffic, SLOWLOG \
-             slow ones",
-        ),
         ServerCommand::ClusterReset => replies.error(
             "ERR CLUSTER RESET is refused: a node keeps its part of the data until others have it. CLUSTER REMOVE id takes a node out",
         ),

@@ -1,9 +1,11 @@
-//! `SLOWLOG`, `COMMANDLOG` and `LATENCY`: see [`crate::diagnostics::slow`].
+//! `SLOWLOG`, `COMMANDLOG` and `LATENCY`: see [`crate::diagnostics::slow`]; and `HOTKEYS`: see
+//! [`crate::diagnostics::hot_keys`].
 
 use crate::context::Context;
+use crate::diagnostics::hot_keys::{HotKeys, ProcessorTime, Wanted};
 use crate::diagnostics::slow::Reason;
 use crate::session::ClientId;
-use commands::{LatencyCommand, SlowlogCommand};
+use commands::{HotKeysCommand, LatencyCommand, SlowlogCommand};
 use kv::ReplyBuffer;
 use wire::resp::Arguments;
 
@@ -47,6 +49,48 @@ pub(super) fn latency(cx: &mut Context, client: ClientId, command: LatencyComman
         LatencyCommand::History => slow.history(&arguments[2], &mut replies),
         LatencyCommand::Latest => slow.latest(&mut replies),
         LatencyCommand::Reset => replies.integer(slow.reset_events(arguments.skip(2).iter()) as i64),
+    }
+    cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
+}
+
+/// `HOTKEYS`. `used`: what the process has used, as last measured.
+pub(crate) fn hot_keys(
+    cx: &mut Context,
+    client: ClientId,
+    command: HotKeysCommand,
+    arguments: Arguments<'_>,
+    used: ProcessorTime,
+) {
+    let (now_us, unix_ms) = (cx.now.monotonic_us, cx.now.unix_ms);
+    let is_active = cx.clients.measuring.counts_keys();
+    let mut replies = ReplyBuffer::new();
+    match command {
+        HotKeysCommand::Start if is_active => {
+            replies.error("ERR hotkey tracking session already in progress");
+        }
+        HotKeysCommand::Start => match Wanted::parse(arguments) {
+            Ok(wanted) => {
+                cx.set_hot_keys(Some(HotKeys::new(wanted, now_us, unix_ms, used)));
+                replies.ok();
+            }
+            Err(error) => replies.error(&error),
+        },
+        HotKeysCommand::Stop if is_active => {
+            cx.stop_counting();
+            replies.ok();
+        }
+        HotKeysCommand::Stop => replies.null(),
+        HotKeysCommand::Get => match cx.clients.measuring.hot_keys() {
+            Some(keys) => keys.get(now_us, used, &mut replies),
+            None => replies.null(),
+        },
+        HotKeysCommand::Reset if is_active => {
+            replies.error("ERR hotkey tracking session in progress, stop tracking first");
+        }
+        HotKeysCommand::Reset => {
+            cx.set_hot_keys(None);
+            replies.ok();
+        }
     }
     cx.answer(client, |out| out.extend_encoded(replies.as_bytes()));
 }

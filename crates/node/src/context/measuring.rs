@@ -1,8 +1,10 @@
 //! How long commands take: their statistics, and what `SLOWLOG`, `COMMANDLOG` and `LATENCY` show. See [`crate::diagnostics::slow`].
 
 use crate::context::Context;
-use crate::diagnostics::slow::{Entry, Reason, Slow, Taken, Thresholds, keep_arguments};
+use crate::diagnostics::hot_keys::HotKeys;
+use crate::diagnostics::slow::{Entry, Reason, Slow, Taken, Thresholds, keep_arguments, kept_keys};
 use crate::session::{Begun, ClientId, ClientKind, Session};
+use commands::introspection::key_positions;
 use commands::{Flag, Handler, NodeCommand};
 use protocol::Now;
 use wire::resp::Arguments;
@@ -15,6 +17,10 @@ pub(crate) struct Measuring {
     answered: Vec<Answered>,
     /// How many commands of this turn were noted.
     noted: usize,
+    /// Whether [`Context::measure`] should be called with a reading of the clock.
+    is_due: bool,
+    /// The keys that are counted, or were. While they are, the clock is read after each request.
+    hot_keys: Option<Box<HotKeys>>,
 }
 
 /// A command that was slow or large, or whose own work takes long.
@@ -52,7 +58,21 @@ impl Measuring {
     /// Whether [`Context::measure`] should be called with a reading of the clock.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        !self.answered.is_empty()
+        self.is_due
+    }
+
+    /// The keys that are counted, or were.
+    pub(crate) fn hot_keys(&self) -> Option<&HotKeys> {
+        self.hot_keys.as_deref()
+    }
+
+    /// Whether keys are being counted.
+    pub(crate) fn counts_keys(&self) -> bool {
+        self.hot_keys().is_some_and(HotKeys::is_active)
+    }
+
+    fn counted_keys(&mut self) -> Option<&mut HotKeys> {
+        self.hot_keys.as_deref_mut().filter(|keys| keys.is_active())
     }
 
     /// The time that a request took that gets its reply now, of this many bytes, if it is to be noted at once. Otherwise the
@@ -83,6 +103,12 @@ impl Measuring {
         (begun, took_us, reply_bytes): (Begun, u64, usize),
         thresholds: &Thresholds,
     ) -> Option<u64> {
+        if let Some(keys) = self.counted_keys() {
+            match session.asked(sequence) {
+                asked if asked.is_empty() => keys.reply(reply_bytes),
+                asked => keys.reply_to(&kept_keys(&asked), reply_bytes),
+            }
+        }
         let (request_bytes, reply_bytes) = (begun.bytes as u64, reply_bytes as u64);
         let may_note = self.noted < NOTED_MAX || thresholds.logs_all();
         let is_noted = may_note && thresholds.reached(&[took_us, request_bytes, reply_bytes]);
@@ -91,6 +117,7 @@ impl Measuring {
         }
         let command = begun.command?;
         self.noted += 1;
+        self.is_due = true;
         self.answered.push(Answered {
             client: session.id(),
             command,
@@ -106,8 +133,38 @@ impl Measuring {
 }
 
 impl Context {
-    /// Notes the arguments of a request that was answered while it was taken.
-    pub(crate) fn name_answered(&mut self, arguments: Arguments<'_>) {
+    /// Counts keys from now on, or no longer (`HOTKEYS RESET`).
+    pub(crate) fn set_hot_keys(&mut self, keys: Option<HotKeys>) {
+        self.clients.measuring.hot_keys = keys.map(Box::new);
+        self.follow_counting();
+    }
+
+    /// Ends the counting of keys.
+    pub(crate) fn stop_counting(&mut self) {
+        let now_us = self.now.monotonic_us;
+        if let Some(keys) = self.clients.measuring.counted_keys() {
+            keys.stop(now_us);
+        }
+        self.follow_counting();
+    }
+
+    fn follow_counting(&mut self) {
+        let counts = self.clients.measuring.counts_keys();
+        self.clients.measuring.is_due |= counts;
+        self.parameters.look_at_all(counts);
+    }
+
+    /// Notes the arguments of a request that was answered while it was taken, and its keys where these are
+    /// counted.
+    #[cold]
+    pub(crate) fn name_answered(&mut self, client: ClientId, arguments: Arguments<'_>) {
+        let Context { clients, .. } = self;
+        if let Some(keys) = clients.measuring.counted_keys() {
+            // A request that was refused, or is held, is not one of a command.
+            let is_taken = clients.sessions.get(client).is_some_and(Session::has_taken_command);
+            let places = if is_taken { key_positions(arguments).ok() } else { None };
+            keys.take(arguments, &places.unwrap_or_default());
+        }
         for answered in
             self.clients.measuring.answered.iter_mut().filter(|answered| answered.arguments.is_empty())
         {
@@ -118,6 +175,12 @@ impl Context {
     /// Notes how long commands took whose work has just ended.
     #[cold]
     pub(crate) fn measure(&mut self, now_us: u64) {
+        let measuring = &mut self.clients.measuring;
+        measuring.is_due = false;
+        if let Some(keys) = measuring.counted_keys() {
+            keys.took(now_us);
+            self.follow_counting();
+        }
         let thresholds = *self.parameters.thresholds();
         for answered in std::mem::take(&mut self.clients.measuring.answered) {
             let took_us = answered.took_us.unwrap_or(now_us.saturating_sub(answered.begun_us));

@@ -6,11 +6,12 @@
 //! since the command's own work would otherwise not be in its time. The intended wait of a command (`BLPOP`, `LOCK …
 //! WAIT`, `WAIT`) is not slowness, and does not count.
 
+use commands::introspection::key_positions;
 use kv::number::parse_integer;
 use kv::{Reply, ReplyBuffer};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
-use wire::resp::Arguments;
+use wire::resp::{Arguments, ArgumentsBuffer};
 
 /// The most arguments of a request that are kept, and the most bytes of each; Redis's numbers.
 const ARGUMENTS_MAX: usize = 32;
@@ -83,6 +84,11 @@ impl Thresholds {
             logged,
             event_us,
         }
+    }
+
+    /// The same, but every command is looked at, and its arguments are kept until its outcome.
+    pub(crate) fn looking_at_all(self) -> Thresholds {
+        Thresholds { looked_at_us: 0, is_logging: true, ..self }
     }
 
     /// Whether all commands are logged.
@@ -250,6 +256,18 @@ fn shown_arguments(kept: &[u8]) -> Vec<Vec<u8>> {
         shown.push(format!("... ({left_out} more arguments)").into_bytes());
     }
     shown
+}
+
+/// The keys of a request whose arguments [`keep_arguments`] has kept, but those that were cut; none if
+/// arguments are left out.
+pub(crate) fn kept_keys(kept: &[u8]) -> Vec<Box<[u8]>> {
+    let (numbers, _) = kept.as_chunks::<4>();
+    let left_out = numbers.get(1).is_none_or(|number| *number != [0; 4]);
+    let words: ArgumentsBuffer = shown_arguments(kept).iter().map(Vec::as_slice).collect();
+    let words = words.as_arguments();
+    let places = if left_out { Ok(Vec::new()) } else { key_positions(words) };
+    let keys = places.unwrap_or_default().into_iter().filter_map(|place| words.get(place));
+    keys.filter(|key| key.len() <= ARGUMENT_BYTES_MAX).map(Box::from).collect()
 }
 
 /// A slow or large command.
@@ -455,7 +473,6 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::resp::ArgumentsBuffer;
 
     fn shown(arguments: &[&[u8]]) -> Vec<String> {
         let (mut kept, words) = (Vec::new(), arguments.iter().copied().collect::<ArgumentsBuffer>());
@@ -475,6 +492,20 @@ mod tests {
         assert_eq!(shown(&[&b"x"[..]; 32]).len(), 32);
         let many = shown(&[&b"x"[..]; 33]);
         assert_eq!((many.len(), many[30].as_str(), many[31].as_str()), (32, "x", "... (2 more arguments)"));
+    }
+
+    #[test]
+    fn the_keys_of_a_kept_request_are_found_unless_they_were_cut() {
+        let keys = |words: &[&[u8]]| {
+            let (mut kept, words) = (Vec::new(), words.iter().copied().collect::<ArgumentsBuffer>());
+            keep_arguments(words.as_arguments(), None, &mut kept);
+            kept_keys(&kept)
+        };
+        let long = [b'l'; 129];
+        assert_eq!(keys(&[b"MSET", b"a", b"1", &long, b"2"]), [Box::from(&b"a"[..])]);
+        assert_eq!(keys(&[b"SET", b"k", &long]), [Box::from(&b"k"[..])]);
+        let many: Vec<&[u8]> = std::iter::once(&b"MGET"[..]).chain([&b"k"[..]; 40]).collect();
+        assert!(keys(&many).is_empty() && keys(&[b"PING"]).is_empty() && kept_keys(&[]).is_empty());
     }
 
     #[test]

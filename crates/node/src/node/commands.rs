@@ -39,7 +39,7 @@ impl Node {
             Following::end_request(&mut self.cx, client);
         }
         if self.cx.clients.measuring.is_due() {
-            self.cx.name_answered(arguments);
+            self.cx.name_answered(client, arguments);
         }
         if let Some(session) = self.cx.clients.sessions.get_mut(client) {
             if self.cx.parameters.thresholds().is_logging() && session.lacks_arguments() {
@@ -111,6 +111,14 @@ impl Node {
         arguments: Arguments<'_>,
         scratch: &mut Vec<u8>,
     ) {
+        if let CommandError::OtherDatabase { number, replaces } = *error {
+            let (from, to) = (&arguments[1], &arguments[2]);
+            return match databases::named(&self.cx, number.to_string().as_bytes()) {
+                Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
+                Ok(_) if self.held.awaits_database(&mut self.cx, client, arguments, number) => {}
+                Ok(_) => self.moves.copy(&mut self.cx, client, (from, to), number, replaces),
+            };
+        }
         let knows_answers = self.cx.map.has(Feature::Answers);
         match error.foreseen(arguments, scratch).filter(|_| knows_answers) {
             Some(command) => self.data_request(client, found, &command),
@@ -206,6 +214,10 @@ impl Node {
                 if let Some(request) = self.asking.ask(cx, client, arguments) {
                     self.node_request(client, request, scratch);
                 }
+            }
+            NodeCommand::HotKeys(command) => {
+                let used = (self.usage.user_us, self.usage.system_us);
+                connections::hot_keys(cx, client, command, arguments, used);
             }
             NodeCommand::Select => databases::select(cx, client, &arguments[1]),
             NodeCommand::Move => self.moves.begin(cx, client, arguments),

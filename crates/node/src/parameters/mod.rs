@@ -340,6 +340,8 @@ pub struct Parameters {
     stream_node_entries: u32,
     encodings: EncodingLimits,
     thresholds: Thresholds,
+    /// Whether every command is looked at, whatever the thresholds are.
+    looks_at_all: bool,
     /// The most entries of each log of commands.
     log_entries_max: [usize; Reason::ALL.len()],
     acl_log_entries: usize,
@@ -396,6 +398,7 @@ impl Parameters {
             stream_node_entries,
             encodings,
             thresholds: Thresholds::NONE,
+            looks_at_all: false,
             log_entries_max: [0; Reason::ALL.len()],
             acl_log_entries: 0,
             events: EventFlags::default(),
@@ -442,9 +445,22 @@ impl Parameters {
         &self.thresholds
     }
 
+    /// Has every command looked at, or only those beyond the thresholds.
+    pub(crate) fn look_at_all(&mut self, looks_at_all: bool) {
+        if self.looks_at_all != looks_at_all {
+            self.looks_at_all = looks_at_all;
+            self.refresh();
+        }
+    }
+
     /// The most entries of a log of commands (`slowlog-max-len` and similar parameters).
     pub(crate) fn log_entries_max(&self, reason: Reason) -> usize {
         self.log_entries_max[reason as usize]
+    }
+
+    /// Whether `INFO keysizes` shows what collections take of memory, too (`key-memory-histograms`).
+    pub(crate) fn shows_memory_of_keys(&self) -> bool {
+        position(KEY_MEMORY_HISTOGRAMS.as_bytes()).is_some_and(|row| self.values[row] == "yes")
     }
 
     /// The most entries of `ACL LOG`.
@@ -458,11 +474,6 @@ impl Parameters {
     }
 
     /// The most keys that clients may cache (`tracking-table-max-keys`); 0: no limit.
-    /// Whether `INFO keysizes` shows what collections take of memory, too (`key-memory-histograms`).
-    pub(crate) fn shows_memory_of_keys(&self) -> bool {
-        position(KEY_MEMORY_HISTOGRAMS.as_bytes()).is_some_and(|row| self.values[row] == "yes")
-    }
-
     pub(crate) fn tracked_keys_max(&self) -> usize {
         self.tracked_keys_max
     }
@@ -565,7 +576,8 @@ impl Parameters {
         let event_us = number(LATENCY_MONITOR_THRESHOLD).saturating_mul(1000);
         let entries = [SLOWLOG_MAX_LEN, LARGE_REQUESTS, LARGE_REPLIES].map(|name| number(name) as usize);
         let thresholds = Thresholds::new(logged, if event_us == 0 { u64::MAX } else { event_us });
-        (self.thresholds, self.log_entries_max) = (thresholds, entries);
+        self.thresholds = if self.looks_at_all { thresholds.looking_at_all() } else { thresholds };
+        self.log_entries_max = entries;
         self.acl_log_entries = number(ACLLOG_MAX_LEN) as usize;
         let tracked_keys_max = usize::try_from(number(TRACKING_TABLE_MAX_KEYS)).unwrap_or(usize::MAX);
         let events = position(NOTIFY_KEYSPACE_EVENTS.as_bytes()).map(|row| self.values[row].as_bytes());

@@ -1,4 +1,5 @@
-//! Databases: what `SELECT` chooses, how they come into being, and `MOVE`, which takes a key from one to another.
+//! Databases: what `SELECT` chooses, how they come into being, and `MOVE` and `COPY`, which take a key from
+//! one to another.
 //!
 //! A database is a keyspace, so it is replicated by groups of its own, and no record changes two of them. `MOVE` is
 //! several requests of the client's node: it copies the key, and removes the original if that has not changed since.
@@ -17,6 +18,10 @@
 //! So the key is always in at least one database, and a change that was acknowledged is never lost. For a moment it
 //! is in both, and stays in both if the node dies in that moment or an outcome is not known: the client gets
 //! `UNKNOWN`, as with `MIGRATE` between two servers of Redis.
+//!
+//! `COPY … DB` is `Read` and `Store` alone. The copy is what the key held at one moment of the command, and is there
+//! from a later one on: a write to the original between the two may be answered before the copy, which lacks it,
+//! appears.
 
 use crate::context::{Call, Context};
 use crate::session::ClientId;
@@ -185,6 +190,8 @@ struct Move {
     from: u16,
     to: u16,
     key: Vec<u8>,
+    /// Of `COPY`, which leaves the original.
+    copy: Option<Copied>,
     attempts: u32,
     stage: Stage,
     /// The key as it was in the group of the source: the leadership that reported it, its version, and the highest
@@ -194,6 +201,13 @@ struct Move {
     copied: Version,
     /// The error with which the removal of the original was refused. `None`: the original had changed.
     refusal: Option<String>,
+}
+
+#[derive(Debug)]
+struct Copied {
+    key: Vec<u8>,
+    /// Whether it replaces an existing key.
+    replaces: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,24 +233,49 @@ impl Moves {
     /// `MOVE`.
     pub(crate) fn begin(&mut self, cx: &mut Context, client: ClientId, arguments: Arguments<'_>) {
         let key = &arguments[1];
-        match route(cx, client, key, &arguments[2]) {
-            Err(error) => cx.answer(client, |replies| replies.error(&error)),
-            Ok((from, to)) => {
-                let Some(session) = cx.clients.sessions.get_mut(client) else { return };
-                // The client's next request sees the key where it is after the move.
-                session.close_gate();
-                let follows = session.is_waiting();
-                session.wrote(from);
-                session.wrote(to);
-                let ticket = session.begin(false);
-                self.latest += 1;
-                let (attempts, stage, seen, copied) = (0, Stage::Look, (0, 0, 0), 0);
-                let key = key.to_vec();
-                let begun = Move { ticket, from, to, key, attempts, stage, seen, copied, refusal: None };
-                begun.ask(cx, self.latest, follows);
-                self.under_way.insert(self.latest, begun);
-            }
-        }
+        let groups =
+            named(cx, &arguments[2]).and_then(|target| route(cx, client, "MOVE", (key, key), target));
+        self.start(cx, client, groups, key, None);
+    }
+
+    /// `COPY` to another database than the client's, which exists.
+    pub(crate) fn copy(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        (from, to): (&[u8], &[u8]),
+        target: u8,
+        replaces: bool,
+    ) {
+        let groups = route(cx, client, "COPY to another database", (from, to), target);
+        self.start(cx, client, groups, from, Some(Copied { key: to.to_vec(), replaces }));
+    }
+
+    fn start(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        groups: Result<(u16, u16), String>,
+        key: &[u8],
+        copy: Option<Copied>,
+    ) {
+        let (from, to) = match groups {
+            Ok(groups) => groups,
+            Err(error) => return cx.answer(client, |replies| replies.error(&error)),
+        };
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        // The client's next request sees the key where it is then.
+        session.close_gate();
+        let follows = session.is_waiting();
+        session.wrote(from);
+        session.wrote(to);
+        let ticket = session.begin(false);
+        self.latest += 1;
+        let stage = if copy.is_some() { Stage::Read } else { Stage::Look };
+        let (attempts, key, seen, copied) = (0, key.to_vec(), (0, 0, 0), 0);
+        let begun = Move { ticket, from, to, key, copy, attempts, stage, seen, copied, refusal: None };
+        begun.ask(cx, self.latest, follows);
+        self.under_way.insert(self.latest, begun);
     }
 
     /// Takes the answer to a move's latest question.
@@ -273,14 +312,19 @@ impl Moves {
     }
 }
 
-/// The groups of a key in the client's database and in another one.
-fn route(cx: &Context, client: ClientId, key: &[u8], target: &[u8]) -> Result<(u16, u16), String> {
-    if key.len() > kv::limits::KEY_BYTES_MAX {
+/// The groups of a key in the client's database and of one in another database.
+fn route(
+    cx: &Context,
+    client: ClientId,
+    command: &str,
+    (key, other): (&[u8], &[u8]),
+    target: u8,
+) -> Result<(u16, u16), String> {
+    if let Some(key) = [key, other].into_iter().find(|key| key.len() > kv::limits::KEY_BYTES_MAX) {
         return Err(commands::CommandError::KeyTooLong(key.len()).to_string());
     }
-    let target = named(cx, target)?;
     let from = cx.database_of(client).group_of(key);
-    let to = cx.groups.router().database(target).group_of(key);
+    let to = cx.groups.router().database(target).group_of(other);
     if from == to {
         return Err("ERR source and destination objects are the same".into());
     }
@@ -288,10 +332,10 @@ fn route(cx: &Context, client: ClientId, key: &[u8], target: &[u8]) -> Result<(u
         let keyspace = &cx.groups[group].keyspace;
         let name = keyspace.name();
         if !keyspace.has_leader() {
-            return Err(format!("ERR MOVE is for keyspaces with a leader, and '{name}' has registers"));
+            return Err(format!("ERR {command} is for keyspaces with a leader, and '{name}' has registers"));
         }
         if keyspace.coding().is_some() {
-            return Err(format!("ERR MOVE is for values that are whole, and '{name}' keeps fragments"));
+            return Err(format!("ERR {command} is for values that are whole, and '{name}' keeps fragments"));
         }
     }
     Ok((from, to))
@@ -368,11 +412,16 @@ impl Move {
                     return Next::Answer(0); // The key no longer exists.
                 };
                 let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
-                let (key, options) = (self.key.as_slice(), RestoreOptions::default());
+                let (key, replaces) = match &self.copy {
+                    Some(copy) => (copy.key.as_slice(), copy.replaces),
+                    None => (self.key.as_slice(), false),
+                };
+                let options = RestoreOptions { replaces, ..RestoreOptions::default() };
                 let mut bytes = Vec::new();
                 Command::Restore { key, payload, deadline, options }.encode(&mut bytes);
                 Next::Store(bytes)
             }
+            (Stage::Store, Some(Reply::Ok)) if self.copy.is_some() => Next::Answer(1),
             (Stage::Store, Some(Reply::Ok)) => {
                 self.copied = version;
                 Next::Stage(Stage::Take)
@@ -419,6 +468,7 @@ impl Move {
                 self.refusal = Some(text);
                 Next::Stage(Stage::LookBack)
             }
+            _ if self.copy.is_some() => Next::Error(Outcome::Unknown, text),
             _ => Next::Error(Outcome::Unknown, self.in_both(&format!("was not moved wholly ({text})"))),
         }
     }

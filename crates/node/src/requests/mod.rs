@@ -296,6 +296,22 @@ impl HeldRequests {
         self.held.is_empty()
     }
 
+    /// Whether a request waits, or was refused, since this database does not exist: its first use creates it.
+    pub(crate) fn awaits_database(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        arguments: Arguments<'_>,
+        number: u8,
+    ) -> bool {
+        let exists = cx.groups.router().database(number).exists();
+        if !exists && !self.hold(cx, client, arguments, Awaited::Database(number)) {
+            let error = self.creations.error(number);
+            cx.answer(client, |replies| replies.error(&error));
+        }
+        !exists
+    }
+
     /// Holds a request, and returns whether it did.
     #[cold]
     fn hold(

@@ -282,6 +282,11 @@ impl Session {
         self.last_command = number;
     }
 
+    /// Whether the latest request was taken as a command of clients.
+    pub(crate) fn has_taken_command(&self) -> bool {
+        self.last_command.is_some() && !self.is_internal()
+    }
+
     /// The latest command is one of a part of the server, which is not in the command table.
     pub(crate) fn set_internal_command(&mut self, name: &'static str) {
         (self.last_command, self.internal_name) = (None, name);

@@ -441,10 +441,41 @@ fn users_have_rights_to_databases() {
         shown.contains("\"databases\", \"db=0\"") && shown.contains("\"databases\", \"db=2\""),
         "{shown}"
     );
+    let shown = cluster.ask(operator, "ACL GETUSER default");
+    assert!(!shown.contains("databases"), "Redis's clients know no such field: {shown}");
     let tried = cluster.ask(operator, "ACL DRYRUN u COPY a b DB 1");
     assert_eq!(tried, "\"User u has no permissions to access database 1\"");
     // A script in another database has none of the rights to this one.
     assert_eq!(cluster.ask(operator, "ACL SETUSER u resetdbs (db=2 ~* +eval) (db=0 ~* +set)"), "OK");
     let refused = cluster.ask(client, "EVAL return(redis.call('set',KEYS[1],1)) 1 k");
     assert!(refused.contains("can't run this command or subcommand: 'set'"), "{refused}");
+}
+
+#[test]
+fn a_copy_in_another_database_is_made_by_any_node_and_the_database_comes_into_being() {
+    let mut cluster = setup(3, &["prefix= replication=consensus"]).start();
+    for node in 1..=3 {
+        let (here, there) = (cluster.client(node), cluster.client(node));
+        let to = node + 3;
+        cluster.ask(here, &format!("SET k v{node} PX 100000"));
+        assert_eq!(cluster.ask(here, &format!("COPY nothing other DB {to}")), "0");
+        assert_eq!(cluster.ask(here, &format!("COPY k k DB {to}")), "1");
+        assert_eq!(cluster.ask(there, &format!("SELECT {to}")), "OK");
+        assert_eq!(cluster.ask(there, "GET k"), format!("\"v{node}\""));
+        let Ok(left_ms) = cluster.ask(there, "PTTL k").parse::<u64>() else { panic!("no deadline") };
+        assert!((90_000..=100_000).contains(&left_ms), "{left_ms}");
+        cluster.ask(here, "SET k w");
+        assert_eq!(cluster.ask(here, &format!("COPY k k DB {to}")), "0", "it exists");
+        assert_eq!(cluster.ask(here, &format!("COPY k k DB {to} REPLACE")), "1");
+        assert_eq!([cluster.ask(there, "GET k"), cluster.ask(there, "PTTL k")], ["\"w\"", "-1"]);
+        assert_eq!(cluster.ask(there, "COPY k copy REPLACE DB 0"), "1");
+        assert_eq!(cluster.ask(here, "GET copy"), "\"w\"");
+    }
+    let client = cluster.client(1);
+    assert_error(&cluster.ask(client, "COPY k k DB 16"), "ERR");
+    assert_eq!(cluster.ask(client, "MULTI"), "OK");
+    assert_error(&cluster.ask(client, "COPY k k DB 4"), "ERR");
+    cluster.ask(client, "DISCARD");
+    let refused = cluster.ask(client, "EVAL return(redis.pcall('copy',KEYS[1],KEYS[1],'DB',4)) 1 k");
+    assert!(refused.contains("makes no copies in other databases here"), "{refused}");
 }

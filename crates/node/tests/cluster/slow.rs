@@ -154,3 +154,50 @@ fn events_and_histograms_show_the_times_of_commands() {
     let written = cluster.ask(operator, "LATENCY HISTOGRAM SET");
     assert!(written.starts_with("[\"set\", [\"calls\", 1, \"histogram_usec\", ["), "{written}");
 }
+
+/// The field of an answer to `HOTKEYS GET`.
+fn counted(cluster: &mut Cluster, client: Client, name: &str) -> Option<Reply> {
+    let mut fields = cluster.ask_for(client, "HOTKEYS GET").elements().remove(0).elements().into_iter();
+    while let Some(field) = fields.next() {
+        let value = fields.next();
+        if field.text() == name {
+            return value;
+        }
+    }
+    None
+}
+
+#[test]
+fn the_keys_with_most_traffic_are_counted_while_an_operator_wants_it() {
+    let (mut cluster, client, operator) = three_nodes();
+    assert_eq!(cluster.ask(operator, "HOTKEYS GET"), "nil");
+    assert_eq!(cluster.ask(operator, "HOTKEYS STOP"), "nil");
+    assert_eq!(cluster.ask(operator, "CONFIG SET slowlog-log-slower-than -1"), "OK");
+    assert_eq!(cluster.ask(operator, "HOTKEYS START METRICS 2 CPU NET COUNT 2"), "OK");
+    let error = "-ERR hotkey tracking session already in progress";
+    assert_eq!(cluster.ask(operator, "HOTKEYS START METRICS 1 NET"), error);
+    let error = "-ERR hotkey tracking session in progress, stop tracking first";
+    assert_eq!(cluster.ask(operator, "HOTKEYS RESET"), error);
+    cluster.ask(client, &format!("SET read {}", "x".repeat(1000)));
+    for _ in 0..5 {
+        cluster.ask(client, "GET read");
+    }
+    cluster.pipeline(client, &["SET cold 1", "PING", "MULTI", "SET written 1", "SET written 22", "EXEC"]);
+    // Refused, so not counted.
+    cluster.ask(operator, "ACL SETUSER default -hset");
+    cluster.ask(client, &format!("HSET refused f {}", "x".repeat(2000)));
+    let keys = counted(&mut cluster, operator, "by-net-bytes").expect("bytes are counted").elements();
+    assert_eq!((keys[0].to_string(), keys[2].to_string()), ("\"read\"".into(), "\"written\"".into()));
+    // Keys and values of a SET and five GETs, without RESP's heads: replies arrive from another node, and
+    // count, too.
+    let Reply::Integer(bytes) = keys[1] else { panic!("{keys:?}") };
+    assert!((6000..6400).contains(&bytes), "{bytes}");
+    assert_eq!(counted(&mut cluster, operator, "tracking-active"), Some(Reply::Integer(1)));
+    assert_eq!(cluster.ask(operator, "HOTKEYS STOP"), "OK");
+    cluster.ask(client, &format!("SET late {}", "x".repeat(9000)));
+    let after = counted(&mut cluster, operator, "by-net-bytes").expect("still there").elements();
+    assert_eq!(format!("{after:?}"), format!("{keys:?}"));
+    assert_eq!(counted(&mut cluster, operator, "tracking-active"), Some(Reply::Integer(0)));
+    assert_eq!(cluster.ask(operator, "HOTKEYS RESET"), "OK");
+    assert_eq!(cluster.ask(operator, "HOTKEYS GET"), "nil");
+}

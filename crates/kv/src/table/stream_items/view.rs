@@ -252,8 +252,8 @@ impl<'a> Stream<'a> {
         Some(added.saturating_sub(length) + u64::from(id == first))
     }
 
-    /// The number of entries that a group has not read yet, if that is known. With `knows_ends` it is known, too, of an empty
-    /// stream, and where the group is before the first entry and so is all that was removed.
+    /// The number of entries that a group has not read yet, if that is known. With `knows_ends` it is known,
+    /// too, of an empty stream, and where the group is before the first entry and so is all that was removed.
     pub(in crate::table) fn lag(self, group: Group, knows_ends: bool) -> Option<u64> {
         let Head { added, removed, .. } = self.head();
         if added == 0 {
