@@ -85,6 +85,26 @@ impl Store {
     }
 }
 
+/// A new table from a snapshot of another one.
+fn copy_of(table: &mut Table) -> Table {
+    let id = table.begin_snapshot();
+    let copy = copy_from(table, id);
+    table.end_snapshot(id);
+    copy
+}
+
+fn copy_from(table: &mut Table, id: crate::SnapshotId) -> Table {
+    let mut copy = Table::new(5);
+    let mut more = true;
+    while more {
+        let mut chunk = Vec::new();
+        more = table.snapshot_chunk(id, 1, &mut chunk);
+        copy.install(&chunk).unwrap();
+    }
+    copy.set_version_floor(table.version_floor());
+    copy
+}
+
 /// A table whose keys have eight different hashes.
 fn colliding(seed: u64) -> Table {
     let mut table = Table::new(seed);

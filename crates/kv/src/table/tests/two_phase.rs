@@ -349,21 +349,6 @@ fn what_does_not_name_all_its_keys_cannot_be_a_share() {
     assert!(!can(&Command::LongEnd { id, watched_in: crate::Padded(None) }));
 }
 
-/// A new table from a snapshot of another one.
-fn copy_of(table: &mut Table) -> Table {
-    let id = table.begin_snapshot();
-    let mut copy = Table::new(5);
-    let mut more = true;
-    while more {
-        let mut chunk = Vec::new();
-        more = table.snapshot_chunk(id, 1, &mut chunk);
-        copy.install(&chunk).unwrap();
-    }
-    table.end_snapshot(id);
-    copy.set_version_floor(table.version_floor());
-    copy
-}
-
 /// What a client sees of all keys.
 fn contents(table: &mut Table, now: UnixMs) -> Vec<String> {
     let mut scratch = Vec::new();
