@@ -36,7 +36,7 @@ const MEASURED_NS: u64 = 100_000;
 const CLIENTS_NS_MAX: u64 = 20_000_000;
 
 /// Who has used more than this lately waits for the others.
-const MUCH_NS: u64 = 1_000_000;
+pub(crate) const MUCH_NS: u64 = 1_000_000;
 
 /// The work for clients in this turn, and what is under way for them.
 #[derive(Debug, Default)]
