@@ -169,10 +169,8 @@ impl Table {
     }
 
     pub(super) fn exists(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {
-        let (mut count, mut rest) = (0, keys.iter());
-        for place in 0..keys.len() {
-            self.warm_some(place, keys, &rest);
-            let Some(key) = rest.next() else { break };
+        let mut count = 0;
+        for key in keys.iter() {
             let hit = self.peek(key, now).is_some();
             self.count_lookup(hit);
             count += i64::from(hit);
