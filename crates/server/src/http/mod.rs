@@ -56,7 +56,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const SILENCE_MS_MAX: u32 = 30_000;
 
 /// Answers of at most so many bytes may be read at any pace.
-const SHORT_BYTES_MAX: usize = 16 << 10;
+const SHORT_ANSWER_BYTES: usize = 16 << 10;
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors, and for a connection to end
 /// before another one is closed.
@@ -260,7 +260,7 @@ async fn serve_stream(
             if !answer.goes_on() {
                 stage.set(Stage::Idle);
             }
-            if let Some(held) = answer.held(SHORT_BYTES_MAX) {
+            if let Some(held) = answer.held(SHORT_ANSWER_BYTES) {
                 // Where there is no room, the answer before it is being watched.
                 let _ = sender.try_send(held);
             }
