@@ -238,7 +238,7 @@ impl<S: Socket> Driver<S> {
 
     #[inline]
     fn take_input<W: World<Socket = S>>(&mut self, world: &mut W) {
-        let Parts { clients, peers, turn, .. } = &mut self.parts(world.clock());
+        let Parts { clients, peers, others, turn } = &mut self.parts(world.clock());
         // Clients that were interrupted in the last turn go first.
         clients.serve_waiting(turn);
         peers.serve_unfinished(world, turn);
@@ -252,6 +252,7 @@ impl<S: Socket> Driver<S> {
             }
         }
         clients.serve_round(turn);
+        clients.serve_last(others, turn);
         world.attend(clients, turn);
     }
 

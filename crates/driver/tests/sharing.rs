@@ -338,3 +338,27 @@ fn a_pipeline_that_waits_in_vain_is_refused_together() {
         answered.iter().enumerate().map(|(place, ms)| ms - if place < 5 { 0 } else { 2000 }).collect();
     assert!(waited.iter().all(|ms| (5000..5050).contains(ms)), "each waits for its own time: {waited:?}");
 }
+
+/// A client that asks for little has its answer before those who have used much get on: it waits for the request that is being
+/// carried out when it asks, and no other.
+#[test]
+fn a_client_that_asks_for_little_is_answered_in_the_turn_in_which_it_asks() {
+    for pipelines in [1, 20] {
+        let mut host = Host::start();
+        let members: Vec<String> = (0..20_000).map(|number| format!("m{number}")).collect();
+        let fill: Vec<&str> = ["SADD", "s"].into_iter().chain(members.iter().map(String::as_str)).collect();
+        let filling = host.client(&fill, b":20000\r\n", 1);
+        host.turns_for(filling, 1);
+        host.clients[filling].depth = 0;
+        let long = ["SINTERCARD", "2", "s", "s"];
+        let heavy: Vec<usize> = (0..pipelines).map(|_| host.client(&long, b":20000\r\n", 20)).collect();
+        (0..200).for_each(|_| host.turn());
+        let light = host.client(&["GET", "k"], b"$-1\r\n", 1);
+        let turns = host.turns_for(light, 40);
+        assert_eq!(turns, [1; 40], "beside {pipelines} pipelines");
+        let answered = |host: &Host| heavy.iter().map(|client| host.clients[*client].answered).sum::<usize>();
+        let before = answered(&host);
+        (0..100).for_each(|_| host.turn());
+        assert!(answered(&host) >= before + 100, "each turn does something for them");
+    }
+}

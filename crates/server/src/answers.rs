@@ -5,8 +5,8 @@
 //! they may, and what is handed out in one turn.
 
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use mio::Waker;
 
@@ -14,18 +14,31 @@ use mio::Waker;
 pub(crate) struct AnswerMemory {
     bytes: AtomicUsize,
     bytes_max: usize,
+    /// Whether something waits for room.
+    is_awaited: AtomicBool,
     /// Wakes the worker when there is room again.
     waker: Arc<Waker>,
 }
 
 impl AnswerMemory {
     pub(crate) fn new(bytes_max: usize, waker: Arc<Waker>) -> Arc<AnswerMemory> {
-        Arc::new(AnswerMemory { bytes: AtomicUsize::new(0), bytes_max, waker })
+        let (bytes, is_awaited) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(AnswerMemory { bytes, bytes_max, is_awaited, waker })
     }
 
     /// Whether answers may take more. The longest answer alone may take more than there is.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes.load(Ordering::Acquire) < self.bytes_max
+    }
+
+    /// How many bytes answers may take together.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Notes whether something waits for room.
+    pub(crate) fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.store(is_awaited, Ordering::Relaxed);
     }
 
     /// Counts so many bytes until they are dropped.
@@ -42,6 +55,11 @@ pub(crate) struct HeldBytes {
 }
 
 impl HeldBytes {
+    /// Whether something waits for room in the memory where they are counted.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.memory.is_awaited.load(Ordering::Relaxed)
+    }
+
     /// Counts so many bytes instead.
     pub(crate) fn resize(&mut self, bytes: usize) {
         *self = self.memory.hold(bytes);
@@ -87,7 +105,7 @@ impl NodeReply {
         let answer = write(&self.bytes, bytes)?;
         drop(self.bytes);
         self.held.resize(answer.len());
-        Ok(CountedBytes { bytes: answer, _held: Some(self.held) })
+        Ok(CountedBytes { bytes: answer, held: Some(Arc::new(self.held)) })
     }
 }
 
@@ -102,12 +120,19 @@ impl Deref for NodeReply {
 /// The bytes of an answer, counted if they are made of a reply.
 pub(crate) struct CountedBytes {
     bytes: Vec<u8>,
-    _held: Option<HeldBytes>,
+    held: Option<Arc<HeldBytes>>,
+}
+
+impl CountedBytes {
+    /// What shows whether they are still there, if they are counted.
+    pub(crate) fn held(&self) -> Option<Weak<HeldBytes>> {
+        self.held.as_ref().map(Arc::downgrade)
+    }
 }
 
 impl From<Vec<u8>> for CountedBytes {
     fn from(bytes: Vec<u8>) -> CountedBytes {
-        CountedBytes { bytes, _held: None }
+        CountedBytes { bytes, held: None }
     }
 }
 
@@ -147,5 +172,27 @@ mod tests {
         drop(answer);
         assert!(memory.has_room());
         assert_eq!(memory.bytes.load(Ordering::Acquire), 0);
+    }
+
+    /// Whoever waits for room looks again only when the worker is woken.
+    #[test]
+    fn the_worker_is_woken_whenever_there_is_room_again() {
+        let (mut poll, mut events) = (mio::Poll::new().unwrap(), mio::Events::with_capacity(4));
+        let memory = AnswerMemory::new(100, Arc::new(Waker::new(poll.registry(), mio::Token(0)).unwrap()));
+        let mut is_woken = || {
+            poll.poll(&mut events, Some(std::time::Duration::ZERO)).unwrap();
+            !events.is_empty()
+        };
+        let held: Vec<_> = [60, 60, 60].map(|bytes| memory.hold(bytes)).into();
+        for (place, one) in held.into_iter().enumerate() {
+            let had_room = memory.has_room();
+            drop(one);
+            assert_eq!(is_woken(), !had_room && memory.has_room(), "after {place} before it");
+        }
+        let mut one = memory.hold(60);
+        one.resize(120);
+        assert!(!memory.has_room() && !is_woken());
+        one.resize(80);
+        assert!(memory.has_room() && is_woken(), "an answer is shorter than its reply");
     }
 }

@@ -29,6 +29,9 @@ const TURN_COMMANDS: usize = 8;
 /// Buffers larger than this are not reused, and wait for room in the memory of answers.
 const RETAINED_BYTES_MAX: usize = 16 << 10;
 
+/// How many answers of other lengths it takes to forget how long one was.
+const LIKELY_MEMORY: usize = 16;
+
 /// For whom a command is run: a user's name, and the address that the request came from. `None` for callers with the
 /// cluster's secret, which may do everything.
 pub(crate) type Whom = Option<Arc<(Vec<u8>, IpAddr)>>;
@@ -115,6 +118,10 @@ pub(crate) struct Bridge {
     /// What waits for room in the memory of answers: calls that have not begun, and clients with a long reply.
     put_off: VecDeque<PutOff>,
     ready: VecDeque<ClientId>,
+    /// Calls with [`How::WithRoom`] that have begun, and have no answer yet: replies of other nodes take a while.
+    reads: usize,
+    /// How long the answer of such a call is likely to be. No more are begun than have room together.
+    likely_bytes: usize,
 }
 
 /// A call that has not begun.
@@ -128,8 +135,7 @@ struct PutOff {
 struct Waiting {
     client: ClientId,
     sender: oneshot::Sender<NodeReply>,
-    /// Its session ends with the call.
-    is_alone: bool,
+    how: How,
 }
 
 /// Calls that the worker answers itself, because it has the data.
@@ -154,6 +160,8 @@ pub(crate) fn bridge(waker: Arc<Waker>, answer_bytes_max: usize) -> (Caller, Bri
         answers: AnswerMemory::new(answer_bytes_max, Arc::clone(&waker)),
         put_off: VecDeque::new(),
         ready: VecDeque::new(),
+        reads: 0,
+        likely_bytes: answer_bytes_max / 2,
     };
     (Caller { calls: sender, waker }, bridge)
 }
@@ -174,7 +182,14 @@ pub(crate) fn log_in(
 impl Bridge {
     /// Whether the next turn has work that no event will announce.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.may_hold_more || !(self.put_off.is_empty() && self.ready.is_empty()) && self.answers.has_room()
+        self.may_hold_more || self.may_start_put_off() || !self.ready.is_empty() && self.answers.has_room()
+    }
+
+    /// Whether a call that waits for room may begin: behind long replies that wait for it already, and beside reads that have
+    /// begun, if their answers are likely to have room together.
+    fn may_start_put_off(&self) -> bool {
+        let reads_max = (self.answers.bytes_max() / self.likely_bytes.max(1)).max(1);
+        !self.put_off.is_empty() && self.ready.is_empty() && self.answers.has_room() && self.reads < reads_max
     }
 
     /// Starts the calls that have arrived. Passes questions to `answer`, together with the number of calls so far.
@@ -187,6 +202,10 @@ impl Bridge {
             && let Some(client) = self.ready.pop_front()
         {
             self.on_ready(client, turn);
+        }
+        if !self.put_off.is_empty() {
+            let reads = self.waiting.iter().flatten().filter(|waiting| waiting.how == How::WithRoom);
+            self.reads = reads.filter(|waiting| turn.node.output(waiting.client).is_some()).count();
         }
         let (mut calls, mut commands) = (0, 0);
         self.may_hold_more = loop {
@@ -204,7 +223,7 @@ impl Bridge {
                 }
                 Call::Command { asker, arguments, how, sender } => {
                     commands += 1;
-                    self.start(&asker, &arguments, how == How::Alone, sender, turn);
+                    self.start(&asker, &arguments, how, sender, turn);
                 }
                 Call::LogIn(credentials, wants, sender) => {
                     // HTTP may no longer be waiting.
@@ -217,17 +236,16 @@ impl Bridge {
             }
         };
         self.start_put_off(turn);
+        self.answers.set_awaited(!(self.put_off.is_empty() && self.ready.is_empty()));
     }
 
-    /// Starts calls that wait for room, behind long replies that wait for it already: one, and more while there is time in this
-    /// turn.
+    /// Starts calls that wait for room: one, and more while there is time in this turn.
     fn start_put_off(&mut self, turn: &mut Turn<'_>) {
-        while self.answers.has_room()
-            && self.ready.is_empty()
+        while self.may_start_put_off()
             && let Some(PutOff { asker, arguments, sender }) = self.put_off.pop_front()
         {
             if !sender.is_closed() {
-                self.start(&asker, &arguments, false, sender, turn);
+                self.start(&asker, &arguments, How::WithRoom, sender, turn);
             }
             if turn.node.is_spent() {
                 break;
@@ -254,7 +272,7 @@ impl Bridge {
         &mut self,
         asker: &Asker,
         arguments: &ArgumentsBuffer,
-        is_alone: bool,
+        how: How,
         sender: oneshot::Sender<NodeReply>,
         turn: &mut Turn<'_>,
     ) {
@@ -271,8 +289,9 @@ impl Bridge {
         if self.waiting.len() <= id.index() {
             self.waiting.resize_with(id.index() + 1, || None);
         }
-        let before = self.waiting[id.index()].replace(Waiting { client: id, sender, is_alone });
+        let before = self.waiting[id.index()].replace(Waiting { client: id, sender, how });
         assert!(before.is_none_or(|before| before.client != id), "an answer would go to another caller");
+        self.reads += usize::from(how == How::WithRoom);
         turn.node.request_for(id, asker.of_node(), arguments.as_arguments());
     }
 
@@ -287,7 +306,9 @@ impl Bridge {
         let Some(slot) = self.waiting.get_mut(id.index()) else { return };
         let Some(output) = turn.node.output(id) else {
             // The node has dropped the client; dropping the sender shows this to the waiting task.
-            slot.take_if(|waiting| waiting.client == id);
+            let dropped = slot.take_if(|waiting| waiting.client == id);
+            let was_read = dropped.is_some_and(|waiting| waiting.how == How::WithRoom);
+            self.reads = self.reads.saturating_sub(usize::from(was_read));
             return;
         };
         if output.bytes.is_empty() {
@@ -309,7 +330,12 @@ impl Bridge {
             answer
         };
         if let Some(waiting) = slot.take_if(|waiting| waiting.client == id) {
-            close |= waiting.is_alone;
+            close |= waiting.how == How::Alone;
+            if waiting.how == How::WithRoom {
+                self.reads = self.reads.saturating_sub(1);
+                let forgotten = self.likely_bytes - self.likely_bytes / LIKELY_MEMORY;
+                self.likely_bytes = forgotten.max(answer.len());
+            }
             // HTTP may no longer be waiting for the answer.
             let _ = waiting.sender.send(NodeReply::new(answer, &self.answers));
         }

@@ -56,6 +56,10 @@ pub struct Clients<S> {
     postponed: Vec<ClientId>,
     /// Served again when the node is no longer crowded, or less is under way.
     held: Vec<ClientId>,
+    /// Served last in this turn: they have used much lately.
+    late: Vec<ClientId>,
+    /// Whether it matters in this turn which client has used most.
+    shares_by_use: bool,
     /// How many clients waited when the turn began: they share it.
     sharing: usize,
     /// Lists of clients, kept for reuse.
@@ -83,6 +87,8 @@ impl<S: Socket> Clients<S> {
             unfinished: Vec::new(),
             postponed: Vec::new(),
             held: Vec::new(),
+            late: Vec::new(),
+            shares_by_use: false,
             sharing: 0,
             ready: Vec::new(),
             waiting: Vec::new(),
@@ -133,6 +139,9 @@ impl<S: Socket> Clients<S> {
         if connection.note(change) {
             self.write(id, turn);
         }
+        if self.shares_by_use && self.is_put_last(id, turn) {
+            return;
+        }
         self.is_alone = is_last && self.round.members.is_empty();
         self.read_or_postpone(id, turn);
         self.is_alone = false;
@@ -140,7 +149,8 @@ impl<S: Socket> Clients<S> {
 
     /// Begins a turn with the clients whose input waits: first those that were not served in the last turn, in the order of
     /// their arrival, then those that were served and have more. So a client that always has more does not keep the others
-    /// waiting. If any has used much of the node's time lately, those that have used least come first.
+    /// waiting. If any has used much of the node's time lately, those that have used least come first, and those that have used
+    /// much behind all others: see [`Clients::serve_last`].
     pub(crate) fn serve_waiting(&mut self, turn: &mut Turn<'_, impl Clock>) {
         assert!(self.round.members.is_empty(), "a turn serves all that it has read");
         self.bytes_in_before = turn.counters.client_bytes_in;
@@ -151,20 +161,58 @@ impl<S: Socket> Clients<S> {
         if turn.node.may_go_on() {
             waiting.append(&mut self.held);
         }
-        if waiting.len() > 1 && turn.node.shares_by_use() {
-            waiting.sort_by_cached_key(|id| turn.node.used_ns(*id));
-        }
         self.sharing = waiting.len();
-        for id in waiting.drain(..) {
+        self.shares_by_use = turn.node.shares_by_use();
+        self.serve_all(&mut waiting, turn);
+        self.waiting = waiting;
+    }
+
+    /// Serves the clients that have used much of the node's time lately, when all others have been served and have what they
+    /// asked for: else each of those would wait for some long requests. They have a share of the turn in any case.
+    pub(crate) fn serve_last(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
+        if self.late.is_empty() {
+            return;
+        }
+        self.write_replies(others, turn);
+        if turn.node.is_spent() {
+            turn.node.begin_requests();
+        }
+        self.bytes_in_before = turn.counters.client_bytes_in;
+        let mut late = std::mem::take(&mut self.late);
+        self.shares_by_use = false;
+        late.sort_by_cached_key(|id| turn.node.used_ns(*id));
+        self.serve_all(&mut late, turn);
+        self.serve_round(turn);
+        self.late = late;
+    }
+
+    /// Serves clients, and empties the list.
+    fn serve_all(&mut self, clients: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
+        if clients.len() > 1 && self.shares_by_use {
+            clients.sort_by_cached_key(|id| turn.node.used_ns(*id));
+        }
+        for id in clients.drain(..) {
             if let Some(connection) = connection_of(&mut self.connections, id) {
                 connection.is_listed = false;
                 if std::mem::take(&mut connection.has_unwritten) {
                     self.write(id, turn);
                 }
-                self.read_or_postpone(id, turn);
+                if !(self.shares_by_use && self.is_put_last(id, turn)) {
+                    self.read_or_postpone(id, turn);
+                }
             }
         }
-        self.waiting = waiting;
+    }
+
+    /// Whether a client is served last in this turn: it is listed for that.
+    #[cold]
+    fn is_put_last(&mut self, id: ClientId, turn: &Turn<'_, impl Clock>) -> bool {
+        let Some(connection) = connection_of(&mut self.connections, id) else { return false };
+        let is_late = turn.node.has_used_much(id);
+        if is_late && !std::mem::replace(&mut connection.is_listed, true) {
+            self.late.push(id);
+        }
+        is_late
     }
 
     /// Serves the clients that have been read. Called when there are no more events.
@@ -396,7 +444,8 @@ impl<S: Socket> Clients<S> {
     pub(crate) fn check_invariants(&self, node: &Node) {
         self.input_is_counted();
         assert!(self.round.members.is_empty(), "a turn serves all that it has read");
-        assert!(self.ready.is_empty() && self.waiting.is_empty(), "a list is empty when it is not used");
+        let lists = [&self.ready, &self.waiting, &self.late];
+        assert!(lists.iter().all(|list| list.is_empty()), "a list is empty when it is not used");
         let mut listed: Vec<ClientId> = [&self.unfinished, &self.postponed, &self.held]
             .into_iter()
             .flatten()

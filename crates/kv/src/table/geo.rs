@@ -43,7 +43,7 @@ pub(super) fn distance(sorted: Sorted<'_>, (from, to): (&[u8], &[u8]), unit_m: f
 
 pub(super) fn write_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
-    for member in members.iter() {
+    for member in Collection::touching(sorted.collection, members) {
         match place_of(sorted, member) {
             Some(place) => out.bulk(&place.letters()),
             None => out.null(),
@@ -53,7 +53,7 @@ pub(super) fn write_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut Repl
 
 pub(super) fn write_places(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
-    for member in members.iter() {
+    for member in Collection::touching(sorted.collection, members) {
         match place_of(sorted, member) {
             Some(place) => write_place(place, out),
             None => out.push(Reply::NullArray),

@@ -58,6 +58,7 @@ struct Hash<'a> {
     /// The deadlines of a large hash's fields.
     due: Option<Items<'a>>,
     has_deadlines: bool,
+    collection: Option<&'a Collection>,
     now: UnixMs,
 }
 
@@ -68,6 +69,7 @@ impl<'a> Hash<'a> {
             order: entry.map_or(Order::Added, Entry::order),
             due: entry.and_then(Entry::collection).map(Collection::due),
             has_deadlines: entry.is_some_and(Entry::has_deadlines),
+            collection: entry.and_then(Entry::collection),
             now,
         }
     }
@@ -425,7 +427,7 @@ fn write_value(value: Option<&[u8]>, out: &mut ReplyBuffer) {
 fn write_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.array(fields.len());
-    for field in fields.iter() {
+    for field in Collection::touching(hash.collection, fields) {
         write_value(hash.value(field), out);
         // One field may be requested many times.
         if out.len() - start > out.reply_bytes_max() {
@@ -449,7 +451,7 @@ fn answer(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mu
         Random { count, with_values, .. } => write_random(hash, count, with_values, draws, out),
         TimeToLive { fields, unit, .. } => {
             out.array(fields.len());
-            for name in fields.iter() {
+            for name in Collection::touching(hash.collection, fields) {
                 out.integer(match hash.get(name).map(|field| field.deadline) {
                     None => NO_FIELD,
                     Some(NO_DEADLINE) => WITHOUT_DEADLINE,

@@ -11,7 +11,7 @@ use super::entry::Entry;
 use super::index::KeyHash;
 use super::kind::Kind;
 use super::refusals::refuse_large_reply;
-use super::{Record, Table};
+use super::{Record, Table, WARMED_KEYS_MAX};
 use crate::command::{By, Command, Known, List, Script, Size, UNIT_NS};
 use crate::glob::Pattern;
 use crate::limits::SCRIPT_PUBLISHED_BYTES_MAX;
@@ -423,6 +423,11 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
 struct At<'t>(&'t Table, UnixMs);
 
 impl Known for At<'_> {
+    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+        self.0.warm(keys);
+        WARMED_KEYS_MAX
+    }
+
     fn keys(&self) -> u64 {
         self.0.len() as u64
     }
@@ -471,6 +476,10 @@ impl Known for At<'_> {
 }
 
 impl Known for Table {
+    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+        At(self, 0).warm(keys)
+    }
+
     fn keys(&self) -> u64 {
         At(self, 0).keys()
     }

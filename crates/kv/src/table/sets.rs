@@ -76,26 +76,13 @@ impl Table {
         };
         let mut draws = self.draws_to_read();
         let mut item = std::mem::take(&mut self.item);
-        let Ok((items, version)) = self.items_of(key, Kind::Set, now) else {
-            self.item = item;
-            out.error(WRONG_KIND);
-            return 0;
-        };
-        match *command {
-            Contains { member, .. } => {
-                out.integer(items.contains(item_of(member, &mut item)).into());
-            }
-            ContainsEach { members, .. } => {
-                out.array(members.len());
-                for member in members.iter() {
-                    out.integer(items.contains(item_of(member, &mut item)).into());
-                }
-            }
-            All { .. } => write_members(Counted(items.len(), items.iter_from(0)), out),
-            Random { count, .. } => write_random(items, count, &mut draws, out),
-            Scan { position, count, pattern, .. } => scan(items, position, count, pattern, out),
-            _ => out.integer(items.len() as i64),
+        let entry = self.peek(key, now);
+        let (is_hit, version) = (entry.is_some(), entry.map_or(0, Entry::version));
+        match entry {
+            Some(entry) if entry.kind() != Kind::Set => out.error(WRONG_KIND),
+            entry => answer(command, entry, (&mut item, &mut draws), out),
         }
+        self.count_lookup(is_hit);
         self.item = item;
         version
     }
@@ -337,6 +324,29 @@ fn write_random(items: Items<'_>, count: Option<i64>, draws: &mut Draws, out: &m
             }
             write_items(wanted, std::iter::repeat_with(|| get(draws.below(length))), out);
         }
+    }
+}
+
+fn answer(
+    command: &SetCommand<'_>,
+    set: Option<&Entry>,
+    (item, draws): (&mut Vec<u8>, &mut Draws),
+    out: &mut ReplyBuffer,
+) {
+    use SetCommand::*;
+    let items = set.map_or(Items::EMPTY, Entry::items);
+    match *command {
+        Contains { member, .. } => out.integer(items.contains(item_of(member, item)).into()),
+        ContainsEach { members, .. } => {
+            out.array(members.len());
+            for member in Collection::touching(set.and_then(Entry::collection), members) {
+                out.integer(items.contains(item_of(member, item)).into());
+            }
+        }
+        All { .. } => write_members(Counted(items.len(), items.iter_from(0)), out),
+        Random { count, .. } => write_random(items, count, draws, out),
+        Scan { position, count, pattern, .. } => scan(items, position, count, pattern, out),
+        _ => out.integer(items.len() as i64),
     }
 }
 

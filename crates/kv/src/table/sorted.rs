@@ -590,7 +590,8 @@ fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, ou
         Score { member, .. } => write_score(sorted.key(member), out),
         Scores { members, .. } => {
             out.array(members.len());
-            members.iter().for_each(|member| write_score(sorted.key(member), out));
+            let members = Collection::touching(sorted.collection, members);
+            members.for_each(|member| write_score(sorted.key(member), out));
         }
         Rank { member, is_reverse, .. } => match sorted.key(member) {
             Some(key) => out.integer(rank_of(key, member, is_reverse)),

@@ -14,14 +14,17 @@ pub(super) struct Sorted<'a> {
     /// The index of a large sorted set: hash, member and score of each.
     pub(super) members: Option<&'a Tree>,
     pub(super) is_set: bool,
+    pub(super) collection: Option<&'a Collection>,
 }
 
 impl<'a> Sorted<'a> {
-    pub(super) const EMPTY: Sorted<'static> = Sorted { items: Items::EMPTY, members: None, is_set: false };
+    pub(super) const EMPTY: Sorted<'static> =
+        Sorted { items: Items::EMPTY, members: None, is_set: false, collection: None };
 
     pub(super) fn of(entry: &'a Entry) -> Sorted<'a> {
-        let members = entry.collection().and_then(Collection::names);
-        Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set }
+        let collection = entry.collection();
+        let members = collection.and_then(Collection::names);
+        Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set, collection }
     }
 
     pub(super) fn len(self) -> usize {

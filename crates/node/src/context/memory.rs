@@ -45,8 +45,8 @@ const BOUND_LEAST_MAX: u64 = 16 << 20;
 
 /// How often memory is measured at least, and how often free memory is released at most while little is left.
 const INTERVAL_MS: u64 = 1000;
-/// The same while data may not grow: what is free, in tables or in logs, is to be used soon.
-const INTERVAL_WHEN_FULL_MS: u64 = 100;
+/// The same while little or nothing is left: what is freed, in tables or in logs, is to be used soon.
+const INTERVAL_WHEN_TIGHT_MS: u64 = 100;
 const RELEASE_WHEN_FULL_MS: u64 = 300;
 
 /// The minimum time between two log lines about memory.
@@ -232,8 +232,11 @@ impl Memory {
     pub(crate) fn wants_measurement(&self, now: Now, traffic: u64) -> bool {
         let since = traffic.saturating_sub(self.traffic);
         let is_old = || since > self.bytes_max / 64 || self.added > self.bytes_max / 32;
-        let interval_ms = if self.is_full { INTERVAL_WHEN_FULL_MS } else { INTERVAL_MS };
-        self.is_bounded() && (is_old() || now.ms_since(self.measured_us) >= interval_ms)
+        // One command may add an eighth. It must not be refused for what was there a second ago.
+        let is_tight = || self.is_full || self.left() < self.bytes_max / 8;
+        let since_ms = now.ms_since(self.measured_us);
+        let is_late = || since_ms >= INTERVAL_MS || since_ms >= INTERVAL_WHEN_TIGHT_MS && is_tight();
+        self.is_bounded() && (is_old() || is_late())
     }
 
     /// Whether free memory that the process still holds should be returned to the system: little is left, and so the last
@@ -456,6 +459,11 @@ mod tests {
         memory.is_full = true;
         memory.measured_us = 9_000_000;
         assert!(memory.wants_measurement(at(9100), 0) && !memory.wants_measurement(at(9099), 0));
+        (memory.is_full, memory.resident) = (false, 700 << 20);
+        assert!(memory.wants_measurement(at(9100), 0), "little is left");
+        memory.resident = 500 << 20;
+        assert!(!memory.wants_measurement(at(9100), 0) && memory.wants_measurement(at(10_000), 0));
+        memory.is_full = true;
         look(&mut memory, 700, 10, false);
         memory.release(at(9000));
         assert!(memory.wants_release(at(9300)) && !memory.wants_release(at(9299)), "data may not grow");

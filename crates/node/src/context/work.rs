@@ -36,7 +36,7 @@ const MEASURED_NS: u64 = 100_000;
 const CLIENTS_NS_MAX: u64 = 20_000_000;
 
 /// Who has used more than this lately waits for the others.
-const MUCH_NS: u64 = 1_000_000;
+pub(crate) const MUCH_NS: u64 = 1_000_000;
 
 /// The work for clients in this turn, and what is under way for them.
 #[derive(Debug, Default)]
@@ -211,11 +211,16 @@ impl Context {
         replica.map_or(0, |replica| command.walk_ns(replica.table()).min(ESTIMATE_NS_MAX))
     }
 
-    /// Counts the work of a request that is about to be carried out. Returns why it is refused, if it would take too
-    /// long.
+    /// Counts the work of a request that is about to be carried out, if it was estimated already what was found. Returns why it
+    /// is refused, if it would take too long.
     #[inline]
-    pub(crate) fn spend_on(&mut self, group: u16, request: &Request<'_>) -> Option<String> {
-        let nanoseconds = self.work_ns(group, request);
+    pub(crate) fn spend_on(
+        &mut self,
+        group: u16,
+        request: &Request<'_>,
+        estimated_ns: Option<u64>,
+    ) -> Option<String> {
+        let nanoseconds = estimated_ns.unwrap_or_else(|| self.work_ns(group, request));
         self.spend(nanoseconds);
         match request {
             Request::Command(command) if nanoseconds > TRANSACTION_NS_MAX => {

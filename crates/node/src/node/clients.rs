@@ -1,6 +1,7 @@
 //! The clients of a node: their sessions, what they may send, and their output.
 
 use super::Node;
+use crate::context::work::MUCH_NS;
 use crate::diagnostics::spans::Tracing;
 use crate::parameters::request_bytes_max;
 use crate::requests::databases;
@@ -320,6 +321,16 @@ impl Node {
     pub fn used_ns(&self, client: ClientId) -> u64 {
         let session = self.cx.clients.sessions.get(client);
         session.map_or(0, |session| session.used_ns(self.cx.now.monotonic_us))
+    }
+
+    /// Whether a client has used so much of this node's time lately that it is served behind all others.
+    pub fn has_used_much(&self, client: ClientId) -> bool {
+        self.used_ns(client) > MUCH_NS
+    }
+
+    /// Counts what is done for clients from now on anew: it has its own share of the turn.
+    pub fn begin_requests(&mut self) {
+        self.cx.work.begin_requests();
     }
 
     /// Whether it matters which client has used most: any has used much lately.

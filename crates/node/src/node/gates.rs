@@ -27,6 +27,8 @@ pub(super) struct Passage<'c> {
     instead: Option<Command<'c>>,
     /// The bound that a write got.
     pub(super) bound: Option<u64>,
+    /// How long the request takes, if that was estimated already.
+    work_ns: Option<u64>,
 }
 
 impl<'c> Passage<'c> {
@@ -132,8 +134,14 @@ fn of_command(command: &Command<'_>, bytes_max: usize) -> Gates {
 impl Node {
     /// Has the closed gates judge a request on its way into a group.
     #[inline(never)]
-    pub(super) fn pass(&mut self, gates: Gates, group: u16, asked: Asked, request: Request<'_>) {
-        let mut passage = Passage { group, asked, request, instead: None, bound: None };
+    pub(super) fn pass(
+        &mut self,
+        gates: Gates,
+        group: u16,
+        asked: Asked,
+        (request, work_ns): (Request<'_>, Option<u64>),
+    ) {
+        let mut passage = Passage { group, asked, request, instead: None, bound: None, work_ns };
         for (_, judge) in GATES.iter().filter(|(gate, _)| gates.has(*gate)) {
             match judge(self, &passage) {
                 Verdict::Pass => {}
@@ -218,7 +226,8 @@ impl Node {
     }
 
     fn judge_work<'c>(&mut self, passage: &Passage<'c>) -> Verdict<'c> {
-        Verdict::refuse_if(self.cx.spend_on(passage.group, &passage.request()))
+        let estimated_ns = passage.work_ns.filter(|_| passage.instead.is_none());
+        Verdict::refuse_if(self.cx.spend_on(passage.group, &passage.request(), estimated_ns))
     }
 
     fn judge_length<'c>(&mut self, passage: &Passage<'c>) -> Verdict<'c> {

@@ -73,16 +73,16 @@ impl Node {
         if is_unusual && self.is_dispersed(client, group, request, wanted.version, deadline_us) {
             return;
         }
-        let work_ns = if gates.has(Gate::Work) { self.cx.work_ns(group, request) } else { 0 };
+        let work_ns = gates.has(Gate::Work).then(|| self.cx.work_ns(group, request));
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
-        session.expect_work(work_ns);
+        session.expect_work(work_ns.unwrap_or(0));
         let ticket = session.begin(wanted.version);
         let asked = Asked { ticket, follows, seen, deadline_us, hops: 0, leadership: 0 };
         match is_unusual {
             false => self.order(group, &asked, request, None),
             true => {
                 self.note_begun(client, group, ticket, request);
-                self.pass(gates, group, asked, *request);
+                self.pass(gates, group, asked, (*request, work_ns));
             }
         }
     }
@@ -169,7 +169,7 @@ impl Node {
         let gates = gates::before(&self.cx, group, (asked.follows, asked.leadership), request);
         match gates.are_open() {
             true => self.order(group, &asked, request, None),
-            false => self.pass(gates, group, asked, *request),
+            false => self.pass(gates, group, asked, (*request, None)),
         }
     }
 

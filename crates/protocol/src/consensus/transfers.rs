@@ -19,7 +19,7 @@ use super::record::Moment;
 use super::status::Counters;
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
-use crate::transfer::Outgoing;
+use crate::transfer::{Allowance, Outgoing, kept_bytes_max};
 use kv::{Reference, Table};
 use omnipaxos::ballot_leader_election::Ballot;
 
@@ -32,6 +32,7 @@ pub(super) struct Transfers {
     open: Vec<Transfer>,
     /// The name of the last one.
     last: u64,
+    allowance: Allowance,
 }
 
 #[derive(Debug)]
@@ -198,7 +199,11 @@ impl Transfers {
 
     /// A replica continues with the log: the snapshot that it got, if any, is no longer needed.
     pub(super) fn note_caught_up(&mut self, to: NodeId) {
+        let open = self.open.len();
         self.open.retain(|transfer| transfer.to != to || !transfer.is_delivered());
+        if self.open.len() < open {
+            self.allowance.note_caught_up();
+        }
     }
 
     /// Gives up the transfers whose receivers make no progress.
@@ -211,6 +216,25 @@ impl Transfers {
     ) {
         let patience_ms = settings.timing.patience_ms();
         self.abandon(|transfer| transfer.stuck_ms(now) > patience_ms, table, effects);
+    }
+
+    /// Gives up those that keep more of the log than the node has room for. Their receivers ask again.
+    pub(super) fn abandon_long_kept(
+        &mut self,
+        log: &Log,
+        history_max: usize,
+        table: &mut Table,
+        effects: &mut Effects,
+    ) {
+        let bytes_max = self.allowance.of(kept_bytes_max(history_max));
+        if self.open.is_empty() || log.bytes() <= bytes_max {
+            return;
+        }
+        let open = self.open.len();
+        self.abandon(|it| log.bytes_from(it.moment.index as usize) > bytes_max, table, effects);
+        if self.open.len() < open {
+            self.allowance.note_given_up();
+        }
     }
 
     /// Gives up all: they show a table that is being replaced.

@@ -17,7 +17,6 @@ use super::transfers::WHOLE;
 use crate::contract::{Configuration, Effects, NodeId, Notice, Now, Progress, Trace};
 use crate::planted::Fault;
 use crate::rest;
-use crate::transfer::kept_bytes_max;
 use crate::waiters::Notifier;
 use kv::Table;
 use kv::codec::Malformed;
@@ -46,7 +45,9 @@ impl Replica {
         self.look_at_leadership(effects);
         self.log.borrow_mut().record_decided();
         self.transfers.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
-        self.abandon_long_kept(effects);
+        let log = self.log.borrow();
+        self.transfers.abandon_long_kept(&log, self.history_max, self.applied.table_mut(), effects);
+        drop(log);
         self.applied.drop_old_fragments(now, &self.settings);
         if let Some(leadership) = self.agreement.leadership_mut() {
             leadership.tick(now, &self.settings);
@@ -179,15 +180,6 @@ impl Replica {
         if self.applied.index() > before {
             self.applied.follow_values(self.log.borrow().now_us());
             effects.trace.push(Trace::Committed { offset: self.applied.offset() });
-        }
-    }
-
-    /// Gives up transfers that keep more of the log than the node has room for. Their receivers ask again.
-    fn abandon_long_kept(&mut self, effects: &mut Effects) {
-        let log = self.log.borrow();
-        if log.bytes() > kept_bytes_max(self.history_max) && self.transfers.kept_from() <= log.base() {
-            drop(log);
-            self.transfers.abandon_all(self.applied.table_mut(), effects);
         }
     }
 

@@ -21,8 +21,34 @@ pub(crate) use outgoing::{Outgoing, Window};
 /// A transfer may always keep so many bytes of history.
 const KEPT_BYTES_LEAST: usize = 16 << 20;
 
-/// How many bytes of history transfers may keep, of a replica that may keep `history_max` for others. Where they keep more,
-/// they are given up: a receiver whose disk is full, say, gets on too slowly to be worth the memory.
+/// How many bytes of history one transfer may keep at first, of a replica that may keep `history_max` for others.
 pub(crate) fn kept_bytes_max(history_max: usize) -> usize {
     history_max.saturating_mul(2).max(KEPT_BYTES_LEAST)
+}
+
+/// How much history transfers may keep. One that keeps more is given up, and its receiver begins again: a receiver whose
+/// disk is full, say, gets on too slowly to be worth the memory.
+///
+/// What is written during a transfer may always be more than that. So each time the next ones may keep twice as much, until
+/// a receiver has caught up: one that gets on has all after a few attempts, or when there is no room for writes.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    given_up: u32,
+}
+
+impl Allowance {
+    /// How many bytes a transfer may keep now that may keep `at_first` at first.
+    pub(crate) fn of(&self, at_first: usize) -> usize {
+        at_first.saturating_mul(1_usize.checked_shl(self.given_up).unwrap_or(usize::MAX))
+    }
+
+    /// Transfers were given up for what they kept.
+    pub(crate) fn note_given_up(&mut self) {
+        self.given_up = self.given_up.saturating_add(1);
+    }
+
+    /// A receiver has caught up.
+    pub(crate) fn note_caught_up(&mut self) {
+        self.given_up = 0;
+    }
 }

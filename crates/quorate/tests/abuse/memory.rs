@@ -391,3 +391,27 @@ fn long_answers_over_http_wait_for_memory() {
     let peak = cluster.peak_bytes(1);
     assert!(peak <= 268_435_456, "the node has taken {} MiB", peak >> 20);
 }
+
+/// A client that reads nothing of its answer over HTTP holds the memory of long answers: it is disconnected while others wait.
+#[test]
+fn clients_that_read_nothing_over_http_keep_nobody_waiting() {
+    let mut cluster = Cluster::start(1, "[limits]\nmemory_max = 268435456\nvalue_bytes_max = 8388608\n");
+    let mut client = Client::of(connect(cluster.client_port(1)));
+    client.send(request(&[b"SET", b"b", &vec![0xff; 8_000_000]]));
+    assert_eq!(client.line(), "+OK");
+    let ask = || {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, cluster.http_port(1))).unwrap();
+        stream.write_all(b"GET /get/b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let idle: Vec<_> = (0..4).map(|_| ask()).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    let mut answer = Vec::new();
+    ask().read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK") && answer.len() > 10_000_000);
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(15), "it has waited for {waited:?}");
+    drop(idle);
+    cluster.assert_serves();
+}

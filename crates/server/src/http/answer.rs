@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::{Context, Poll};
 
 use http_body_util::{Either, Full};
@@ -16,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::answers::{CountedBytes, NodeReply};
+use crate::answers::{CountedBytes, HeldBytes, NodeReply};
 
 /// What the browser may load and run for the page.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -129,6 +130,11 @@ impl Answer {
     /// Whether the response lasts as long as the connection.
     pub(super) fn goes_on(&self) -> bool {
         self.events.is_some()
+    }
+
+    /// What shows whether the body is still to be sent, if its memory is counted and is more than so many bytes.
+    pub(super) fn held(&self, bytes: usize) -> Option<Weak<HeldBytes>> {
+        self.body.held().filter(|_| self.body.as_ref().len() > bytes)
     }
 
     /// Creates a response of Prometheus text.

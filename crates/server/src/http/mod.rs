@@ -14,6 +14,7 @@ mod fields;
 mod health;
 mod keyspaces;
 mod locks;
+mod pace;
 mod page;
 mod routes;
 mod status;
@@ -36,10 +37,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use self::answer::Answer;
+use self::pace::Paced;
 use self::routes::Routes;
 use crate::bridge::Caller;
 use crate::config::Config;
@@ -52,6 +54,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client that reads nothing of its answer for this long is disconnected, in milliseconds.
 const SILENCE_MS_MAX: u32 = 30_000;
+
+/// Answers of at most so many bytes may be read at any pace.
+const SHORT_ANSWER_BYTES: usize = 16 << 10;
 
 /// How long to wait after a failed accept, for example when the system is out of file descriptors, and for a connection to end
 /// before another one is closed.
@@ -244,8 +249,10 @@ async fn serve_stream(
     routes: Arc<Routes>,
     stage: StageOf,
 ) {
+    let (stream, taken) = Paced::new(stream);
+    let (sender, answers) = mpsc::channel(1);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (routes, stage) = (Arc::clone(&routes), stage.clone());
+        let (routes, stage, sender) = (Arc::clone(&routes), stage.clone(), sender.clone());
         async move {
             stage.set(Stage::Busy);
             request.extensions_mut().insert(stage.clone());
@@ -253,10 +260,17 @@ async fn serve_stream(
             if !answer.goes_on() {
                 stage.set(Stage::Idle);
             }
+            if let Some(held) = answer.held(SHORT_ANSWER_BYTES) {
+                // Where there is no room, the answer before it is being watched.
+                let _ = sender.try_send(held);
+            }
             Ok::<Response<_>, Infallible>(answer.into())
         }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    tokio::select! {
+        _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+        () = pace::is_too_slow(answers, taken) => {}
+    }
 }

@@ -49,6 +49,9 @@ use crate::config::Config;
 /// How much longer HTTP waits for an answer than the node waits before it gives up.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// The code of a call without an answer.
+const NO_ANSWER: &str = "UNKNOWN";
+
 /// The maximum number of bytes of a body besides the value.
 const BODY_BYTES_BEYOND_VALUE: usize = 256 << 10;
 
@@ -339,7 +342,15 @@ impl Routes {
         // Dropped with this future when the connection ends.
         let mut guard = AbandonOnDrop(Some(&self.caller));
         let asker = self.asker.clone();
-        let reply = self.ask_for(longer, |sender| Call::Command { asker, arguments, how, sender }).await?;
+        let asked = self.ask_for(longer, |sender| Call::Command { asker, arguments, how, sender }).await;
+        let reply = match asked {
+            // It waits for room, or for a reply that does: it only reads.
+            Err(late) if how == How::WithRoom && late.words().0 == NO_ANSWER => {
+                let error = "long answers to other clients take all the memory that there is for them; nothing was done, try again";
+                return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "TRYAGAIN", error));
+            }
+            asked => asked?,
+        };
         guard.0 = None;
         match Reply::first(&reply) {
             Reply::Error(text) => Err(Refusal::from_node(text)),
@@ -392,7 +403,7 @@ impl Routes {
             Ok(Err(_)) | Err(_) => {
                 let error =
                     "the node gave no answer in time; the command may have taken effect or may still do so";
-                Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNKNOWN", error))
+                Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER, error))
             }
         }
     }

@@ -410,6 +410,8 @@ impl StreamCommand<'_> {
             };
             4000 + references(key, entries, trim.references).saturating_add(entries.saturating_mul(400))
         };
+        // What a producer has sent is looked up, noted, and forgotten again.
+        let once = if matches!(self, AddOnce { .. }) { 6000 } else { 0 };
         match *self {
             Range { key, ends, count, .. } => {
                 let mut ends = ends.iter();
@@ -442,9 +444,9 @@ impl StreamCommand<'_> {
             }
             Add { key, words, trim: Some(trim), .. } | AddOnce { key, words, trim: Some(trim), .. } => {
                 let threshold = words.iter().nth(1).unwrap_or_default();
-                words.size().ns(17, 300).saturating_add(trimmed(key, threshold, trim))
+                words.size().ns(17, 300).saturating_add(trimmed(key, threshold, trim)).saturating_add(once)
             }
-            Add { words, .. } | AddOnce { words, .. } => words.size().ns(17, 300),
+            Add { words, .. } | AddOnce { words, .. } => words.size().ns(17, 300).saturating_add(once),
             PendingRange { key, min_idle_ms: 0, count, .. } => known.size(key).first(count.max(1)).ns(220, 0),
             DeleteConsumer { key, group, consumer } => known.pending_of(key, group, consumer) * 280,
             PendingRange { key, .. } => known.size(key).ns(15, 0),

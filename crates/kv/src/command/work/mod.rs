@@ -127,6 +127,9 @@ pub trait Known {
 
     /// A long command whose parts have all arrived, encoded.
     fn long_command(&self, id: ValueId) -> Option<&[u8]>;
+
+    /// Touches what is known of the first of these keys: see [`Table::warm`](crate::Table::warm). Returns of how many, at least 1.
+    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize;
 }
 
 impl Command<'_> {
@@ -170,7 +173,15 @@ impl Command<'_> {
             GetRange { key, start, end } => families::substring_ns(bytes(key), start, end),
             Get { key } | Fetch { key } | GetDelete { key } | GetExpire { key, .. } => copied(bytes(key)),
             MultiGet { keys } => {
-                keys.size().ns(55, 0) + keys.iter().map(|key| copied(bytes(key))).sum::<u64>()
+                let (mut rest, mut left) = (keys.iter(), 0);
+                let each = std::iter::from_fn(|| {
+                    if left == 0 {
+                        left = known.warm(&mut rest.clone());
+                    }
+                    left -= 1;
+                    rest.next().map(|key| copied(bytes(key)))
+                });
+                keys.size().ns(55, 0) + each.sum::<u64>()
             }
             Exists { keys } | Watch { keys } => keys.size().ns(15, 0),
             Delete { keys } => keys.size().strewn(170),
@@ -230,6 +241,10 @@ mod tests {
     struct Large;
 
     impl Known for Large {
+        fn warm<'k>(&self, _: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+            7
+        }
+
         fn keys(&self) -> u64 {
             1_000_000
         }

@@ -35,9 +35,12 @@ use super::stream_items::checking;
 use super::tree::piece::{Piece, put_item, take_item};
 use super::tree::{Descent, Discarded, Items, LEAF_BYTES, LEAF_ITEMS, Nodes, Shape, Tree};
 use crate::codec::{Malformed, Reader};
+use crate::command::List;
 use crate::limits::{VALUE_BYTES_MAX_CEILING, is_worth_a_walk};
+use crate::table::WARMED_KEYS_MAX;
 use crate::table::kind::Kind;
 use crate::table::name_hash::{HASH_BYTES, hash_of};
+use arrayvec::ArrayVec;
 pub(super) use fields::find_field;
 pub(super) use fields::{Field, Order};
 use fields::{HASH_LEAF_FACTOR, HASH_SMALL_BYTES, HASH_SMALL_FIELDS};
@@ -144,6 +147,29 @@ impl Collection {
     pub(super) fn descent_behind(&self, index: Descent<'_>) -> Option<Descent<'_>> {
         self.names.as_ref()?;
         Some(Descent::new(&self.items, &short(*index.item()?.last_chunk::<KEY_BYTES>()?)))
+    }
+
+    /// Goes over the names that a command searches for. Of a long list it touches what sixteen searches need before the first
+    /// of them: each search waits for memory several times, and so the waits overlap.
+    pub(super) fn touching<'k>(
+        collection: Option<&Collection>,
+        names: List<'k>,
+    ) -> impl Iterator<Item = &'k [u8]> {
+        let collection = collection.filter(|_| names.len() >= WARMED_KEYS_MAX);
+        let (mut names, mut left) = (names.iter(), 0);
+        std::iter::from_fn(move || {
+            if left == 0
+                && let Some(collection) = collection
+            {
+                let next = names.clone().take(WARMED_KEYS_MAX);
+                let mut descents: ArrayVec<_, WARMED_KEYS_MAX> =
+                    next.filter_map(|name| collection.descent(name)).collect();
+                Descent::all(&mut descents);
+                left = WARMED_KEYS_MAX;
+            }
+            left = left.saturating_sub(1);
+            names.next()
+        })
     }
 
     /// Gives a set or a sorted set that has just become large the short leaves of large ones.

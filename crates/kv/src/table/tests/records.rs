@@ -127,3 +127,28 @@ fn warming_changes_nothing() {
     store.table.warm_names(std::iter::repeat_n((&b"k"[..], &b"name"[..]), 100));
     assert_eq!((store.table.digest(), store.table.statistics()), (digest, statistics));
 }
+
+/// Reads of many names touch what sixteen of them need at a time; each name finds what it finds alone, whether it is there or not.
+#[test]
+fn many_names_are_read_as_each_alone() {
+    for count in [5, 3000] {
+        let mut store = Store::new();
+        let all = |form: &dyn Fn(usize) -> String| (0..count).map(form).collect::<Vec<_>>().join(" ");
+        store.play(&format!("SADD s {} -> {count}", all(&|at| format!("n{at}"))));
+        store.play(&format!("ZADD z {} -> {count}", all(&|at| format!("{at} n{at}"))));
+        store.play(&format!("HSET h {} -> {count}", all(&|at| format!("n{at} v{at}"))));
+        (0..count).for_each(|at| store.set(&format!("n{at}"), &format!("v{at}")));
+        // Names that are there and are not, twice, and the empty one; neither fewer nor a multiple of sixteen.
+        let asked: Vec<usize> = (0..53).map(|at| at * 7919 % (2 * count)).collect();
+        let names: Vec<_> = asked.iter().map(|at| format!("n{at}")).collect();
+        let names = format!("\"\" {}", names.join(" "));
+        let found = |none: &str, form: &dyn Fn(usize) -> String| {
+            let found = asked.iter().map(|at| if *at < count { form(*at) } else { none.to_owned() });
+            format!("[{none} {}]", found.collect::<Vec<_>>().join(" "))
+        };
+        store.play(&format!("SMISMEMBER s {names} -> {}", found("0", &|_| "1".into())));
+        store.play(&format!("ZMSCORE z {names} -> {}", found("nil", &|at| at.to_string())));
+        store.play(&format!("HMGET h {names} -> {}", found("nil", &|at| format!("\"v{at}\""))));
+        store.play(&format!("MGET {names} -> {}", found("nil", &|at| format!("\"v{at}\""))));
+    }
+}

@@ -70,7 +70,10 @@ impl Leader {
         let silence_ms = state.timing.in_sync_silence_ms;
         let serves = self.serves(state);
         for follower in &mut self.followers {
-            follower.watch_mark(now, self.head);
+            let got_a_snapshot = follower.fills_until > 0;
+            if follower.watch_mark(now, self.head) && got_a_snapshot {
+                self.allowance.note_caught_up();
+            }
         }
         // A leader that was paused or cut off has received nothing from any follower, which is no evidence against them.
         // They get some time to send something again.

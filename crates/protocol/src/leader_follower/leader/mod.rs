@@ -23,6 +23,7 @@ use super::queue::{Entry, Queue, Waiting};
 use super::state::State;
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request, TOO_MUCH_AT_ONCE, Ticket, Trace, not_before};
 use crate::planted::Fault;
+use crate::transfer::Allowance;
 use crate::watching;
 use kv::codec::Reader;
 use kv::{Command, Version};
@@ -71,6 +72,8 @@ pub(super) struct Leader {
     pub(super) was_leased: bool,
     pub(super) followers: Vec<Follower>,
     pub(super) transfers: u64,
+    /// How much history transfers may keep.
+    pub(super) allowance: Allowance,
     /// True when the next message must request acknowledgements, because a `WAIT` arrived.
     pub(super) ask: bool,
     /// In this turn a follower was not sent all that it could take: the rest leaves in the next one.
@@ -104,6 +107,7 @@ impl Leader {
             was_leased: state.is_leased(now),
             followers: state.peers().map(|id| Follower::new(id, now)).collect(),
             transfers: 0,
+            allowance: Allowance::default(),
             ask: false,
             is_cut_short: false,
             round_us: now.monotonic_us,

@@ -128,13 +128,14 @@ impl Follower {
     }
 
     /// Checks whether it has reached the position that its leader had some time ago. Under load it never holds everything
-    /// at any one moment.
-    pub(in crate::leader_follower) fn watch_mark(&mut self, now: Now, head: Version) {
-        if self.is_confirmed && self.acked >= self.mark {
-            self.is_caught_up = true;
+    /// at any one moment. Returns true when it has caught up for the first time since it joined.
+    pub(in crate::leader_follower) fn watch_mark(&mut self, now: Now, head: Version) -> bool {
+        let is_there = self.is_confirmed && self.acked >= self.mark;
+        if is_there {
             self.mark = head;
             self.mark_us = now.monotonic_us;
         }
+        is_there && !std::mem::replace(&mut self.is_caught_up, true)
     }
 
     /// Whether it holds what its leader held `silence_ms` ago, and has recently reported it.
@@ -350,11 +351,18 @@ impl Leader {
     /// limit.
     pub(in crate::leader_follower) fn trim(&mut self, state: &mut State, effects: &mut Effects) {
         let limit = state.options.backlog_bytes + state.timing.transfer_backlog_bytes_max;
-        let limit = limit.min(kept_bytes_max(state.history_max)) as u64;
-        let applied_bytes = state.backlog.bytes_between(state.backlog.base().offset, state.applied);
-        for follower in &mut self.followers {
-            if applied_bytes > limit && follower.needs_after().is_some_and(|after| after < state.applied) {
-                follower.leave("too much was written during the transfer", state, effects);
+        let limit = self.allowance.of(limit.min(kept_bytes_max(state.history_max))) as u64;
+        if state.backlog.bytes_between(state.backlog.base().offset, state.applied) > limit {
+            let mut any = false;
+            for follower in &mut self.followers {
+                let needs = |after: Version| state.backlog.bytes_between(after, state.applied) > limit;
+                if follower.needs_after().is_some_and(needs) {
+                    follower.leave("too much was written during the transfer", state, effects);
+                    any = true;
+                }
+            }
+            if any {
+                self.allowance.note_given_up();
             }
         }
         self.drop_history(state);

@@ -181,7 +181,11 @@ fn a_replica_that_has_promised_a_candidate_does_not_bid_against_it() {
 
 /// Three nodes that reach each other.
 fn three_in_reach() -> Group {
-    let mut group = Group::new(World::new(3, options(), Timing::default()));
+    three_with(Timing::default())
+}
+
+fn three_with(timing: Timing) -> Group {
+    let mut group = Group::new(World::new(3, options(), timing));
     for id in 1..=3 {
         let consequences = group.world.start(id);
         group.note(consequences);
@@ -312,49 +316,107 @@ fn a_handover_to_a_member_that_dies_costs_no_more_than_a_failover() {
     }
 }
 
+/// Bytes of history that a replica of these tests may keep for others.
+const HISTORY_MAX: usize = 10 << 20;
+
+impl Group {
+    /// Writes 400 kB to one of `keys` keys every five milliseconds. Returns the most that the leader's log took.
+    fn overwrite(&mut self, leader: NodeId, keys: u32, rounds: u32) -> usize {
+        let (value, mut most) = (vec![b'v'; 400_000], 0);
+        for number in 0..rounds {
+            let key = format!("k{}", number % keys);
+            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+            let set = Command::Set { key: key.as_bytes(), value: &value, expiry, condition, answer };
+            self.write(leader, set);
+            (0..5).for_each(|_| self.pass());
+            most = most.max(self.world.status(leader).expect("it runs").log_bytes);
+        }
+        most
+    }
+
+    /// A member sleeps while more is written than the log keeps. Then it is awake again, and is not sent what it missed.
+    fn miss_the_log(&mut self, leader: NodeId) -> NodeId {
+        let sleeper = if leader == 1 { 2 } else { 1 };
+        for id in 1..=3 {
+            self.world.replica_mut(id).expect("it runs").set_history_max(HISTORY_MAX);
+        }
+        self.asleep = Some(sleeper);
+        self.overwrite(leader, 10, 100);
+        self.letters.retain(|letter| letter.to != sleeper);
+        self.asleep = None;
+        sleeper
+    }
+
+    fn await_transfer(&mut self, leader: NodeId) {
+        let (before, mut passes) = (self.transfers_sent(leader), 0);
+        while self.transfers_sent(leader) == before {
+            self.pass();
+            passes += 1;
+            assert!(passes < 10_000, "no transfer begins");
+        }
+    }
+
+    fn transfers_sent(&self, leader: NodeId) -> u64 {
+        self.world.status(leader).expect("it runs").counters.transfers_sent
+    }
+
+    fn digest(&self, id: NodeId) -> u64 {
+        self.world.table(id).expect("it runs").digest()
+    }
+}
+
 /// A transfer needs the log from its moment on. Where its receiver gets on no further, as with a full disk, the log is not
 /// kept for it beyond the node's share; it gets another transfer when it goes on.
 #[test]
 fn a_transfer_does_not_keep_more_of_the_log_than_there_is_room_for() {
-    const HISTORY_MAX: usize = 10 << 20;
     let mut group = three_in_reach();
     let leader = group.leader();
-    let receiver = if leader == 1 { 2 } else { 1 };
-    for id in 1..=3 {
-        group.world.replica_mut(id).expect("it runs").set_history_max(HISTORY_MAX);
-    }
-    let value = vec![b'v'; 400_000];
-    let overwrite = |group: &mut Group, rounds: u32| {
-        let mut most = 0;
-        for number in 0..rounds {
-            let key = format!("k{}", number % 50);
-            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
-            let set = Command::Set { key: key.as_bytes(), value: &value, expiry, condition, answer };
-            group.write(leader, set);
-            (0..5).for_each(|_| group.pass());
-            most = most.max(group.world.status(leader).expect("it runs").log_bytes);
-        }
-        most
-    };
-    // It misses more than the log keeps, and stops again in the middle of a transfer.
+    let receiver = group.miss_the_log(leader);
+    group.await_transfer(leader);
+    // It stops again in the middle of the transfer.
     group.asleep = Some(receiver);
-    overwrite(&mut group, 100);
-    group.letters.retain(|letter| letter.to != receiver);
-    group.asleep = None;
-    let sent = |group: &Group| group.world.status(leader).expect("it runs").counters.transfers_sent;
-    let before = sent(&group);
-    let mut passes = 0;
-    while sent(&group) == before {
-        group.pass();
-        passes += 1;
-        assert!(passes < 10_000, "no transfer begins");
-    }
-    group.asleep = Some(receiver);
-    let most = overwrite(&mut group, 200);
+    let most = group.overwrite(leader, 50, 200);
     assert!(most > HISTORY_MAX, "the transfer keeps something: {most} bytes");
     assert!(most < 2 * HISTORY_MAX + HISTORY_MAX / 2, "{most} bytes are kept");
     group.asleep = None;
     (0..20_000).for_each(|_| group.pass());
-    let digest = |id: NodeId| group.world.table(id).expect("it runs").digest();
-    assert_eq!(digest(receiver), digest(leader), "it has all in the end");
+    assert_eq!(group.digest(receiver), group.digest(leader), "it has all in the end");
+}
+
+/// More is always written during a transfer than the log may keep for it, and its receiver gets on: it has all in the end,
+/// while writes go on.
+#[test]
+fn a_receiver_catches_up_though_much_is_written() {
+    // A chunk is a key, and one is under way: a transfer takes more than half a second, in which 48 MB are written.
+    let mut group = three_with(Timing { chunk_bytes: 1, chunk_window: 1, ..Timing::default() });
+    let leader = group.leader();
+    for number in 0..300 {
+        let key = format!("small{number}");
+        let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+        group.write(leader, Command::Set { key: key.as_bytes(), value: b"v", expiry, condition, answer });
+    }
+    let receiver = group.miss_the_log(leader);
+    let (before, mut rounds) = (group.transfers_sent(leader), 0);
+    let has_caught_up = |group: &Group| {
+        let behind = |id: NodeId| group.world.status(id).expect("it runs").applied;
+        behind(receiver) + 10 >= behind(leader)
+    };
+    let mut most = 0;
+    while !has_caught_up(&group) {
+        most = most.max(group.overwrite(leader, 10, 1));
+        rounds += 1;
+        assert!(
+            rounds < 2000,
+            "it begins again and again: {} transfers",
+            group.transfers_sent(leader) - before
+        );
+    }
+    let sent = group.transfers_sent(leader) - before;
+    assert!((2..=4).contains(&sent) && most < 12 * HISTORY_MAX, "{sent} transfers, {most} bytes of log");
+    // The next one may keep no more than the first.
+    assert_eq!(group.miss_the_log(leader), receiver);
+    group.await_transfer(leader);
+    group.asleep = Some(receiver);
+    let most = group.overwrite(leader, 10, 200);
+    assert!(most < 2 * HISTORY_MAX + HISTORY_MAX / 2, "{most} bytes are kept");
 }
