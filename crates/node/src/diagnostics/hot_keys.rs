@@ -56,12 +56,12 @@ impl Wanted {
         };
         let number = |at: usize, most: i64, error: &str| {
             let number = arguments.get(at).and_then(parse_integer);
-            number.filter(|number| (1..=most).contains(number)).ok_or_else(|| format!("ERR {error}"))
+            number.filter(|number| (1..=most).contains(number)).ok_or_else(|| error.to_owned())
         };
         if !is(2, "METRICS") || arguments.len() < 4 {
             return Err("ERR METRICS parameter is required".into());
         }
-        let named = number(3, METRICS.len() as i64, "METRICS count must be > 0 and <= 2")? as usize;
+        let named = number(3, METRICS.len() as i64, "ERR METRICS count must be > 0 and <= 2")? as usize;
         let mut wanted =
             Wanted { counts: [false; 2], shown: SHOWN_USUALLY, duration_us: None, ratio: 1, slots: None };
         for at in 4..4 + named {
@@ -83,17 +83,18 @@ impl Wanted {
                 return Err("ERR syntax error".into());
             }
             if is(at, "COUNT") {
-                wanted.shown = number(at + 1, SHOWN_MAX, "COUNT must be between 1 and 64")? as usize;
+                wanted.shown = number(at + 1, SHOWN_MAX, "ERR COUNT must be between 1 and 64")? as usize;
             } else if is(at, "DURATION") {
-                let seconds = number(at + 1, DURATION_S_MAX, "DURATION must be between 1 and 1000000")?;
+                let seconds = number(at + 1, DURATION_S_MAX, "ERR DURATION must be between 1 and 1000000")?;
                 wanted.duration_us = Some(seconds as u64 * 1_000_000);
             } else if is(at, "SAMPLE") {
-                wanted.ratio = number(at + 1, i32::MAX.into(), "SAMPLE ratio must be positive")? as u64;
+                wanted.ratio = number(at + 1, i32::MAX.into(), "ERR SAMPLE ratio must be positive")? as u64;
             } else if is(at, "SLOTS") {
                 if wanted.slots.is_some() {
                     return Err("ERR SLOTS parameter already specified".into());
                 }
-                let count = number(at + 1, SLOTS.into(), "SLOTS count must be between 1 and 16384")? as usize;
+                let count =
+                    number(at + 1, SLOTS.into(), "ERR SLOTS count must be between 1 and 16384")? as usize;
                 wanted.slots = Some(slots(arguments.skip(at + 2), count)?);
                 at += count;
             } else {

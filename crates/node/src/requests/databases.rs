@@ -247,7 +247,7 @@ impl Moves {
         target: u8,
         replaces: bool,
     ) {
-        let groups = route(cx, client, "COPY to another database", (from, to), target);
+        let groups = route(cx, client, "COPY … DB", (from, to), target);
         self.start(cx, client, groups, from, Some(Copied { key: to.to_vec(), replaces }));
     }
 

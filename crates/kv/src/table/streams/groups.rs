@@ -62,21 +62,22 @@ pub(super) struct Reader<'a> {
     acknowledges: bool,
     /// For how long what it claims has been pending, if it claims anything.
     claim_ms: Option<u64>,
-    /// Whether it creates the consumer, and notes that it was there, even if there is nothing.
-    notes_attempts: bool,
+    /// Whether it is of level 2: it creates the consumer, and notes that it was there, even if there is nothing; and it
+    /// counts what the group has read as Redis has done since 7.4.
+    is_second: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn of(command: &StreamCommand<'a>) -> Option<Reader<'a>> {
         match *command {
             StreamCommand::ReadGroup { group, consumer, streams, count, acknowledges } => {
-                let (claim_ms, notes_attempts) = (None, false);
-                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts })
+                let (claim_ms, is_second) = (None, false);
+                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, is_second })
             }
             StreamCommand::Consume { group, consumer, streams, count, acknowledges, claim_ms } => {
                 let (count, claim_ms) = (count.into(), u64::try_from(claim_ms).ok());
-                let notes_attempts = true;
-                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts })
+                let is_second = true;
+                Some(Reader { group, consumer, streams, count, acknowledges, claim_ms, is_second })
             }
             _ => None,
         }
@@ -335,7 +336,7 @@ impl Table {
     }
 
     pub(super) fn read_group(&mut self, reader: Reader<'_>, record: Record, out: &mut ReplyBuffer) {
-        let Reader { group, consumer, streams, count, acknowledges, claim_ms, notes_attempts } = reader;
+        let Reader { group, consumer, streams, count, acknowledges, claim_ms, is_second } = reader;
         // Check all streams before anything changes.
         for (key, id) in streams.pairs() {
             let Ok(found) = self.find_kind(key, Kind::Stream, record) else { return out.error(WRONG_KIND) };
@@ -366,7 +367,7 @@ impl Table {
                 _ => Vec::new(),
             };
             let has_nothing = from.is_none() && idle.is_empty() && stream.edge(true) <= state.last;
-            if room.is_empty() || has_nothing && !notes_attempts {
+            if room.is_empty() || has_nothing && !is_second {
                 continue;
             }
             let is_new = self.begin_consumer(found, state.number, consumer);
@@ -384,6 +385,7 @@ impl Table {
             }
             let (limits, own) = ((up_to(count), &mut room), (group, state, consumer));
             let given = (record.time, is_quiet);
+            let new = (record.time, is_quiet, is_second);
             let (ids, written) = self.change_one(found, record, |stream| match from {
                 Some(from) => {
                     let after = from.next().unwrap_or(StreamId::MAX);
@@ -391,15 +393,15 @@ impl Table {
                 }
                 None => {
                     let claims = claim_ms.map(|_| &idle[..]);
-                    let delivered = stream.deliver(own, limits, !acknowledges, claims, given);
-                    if notes_attempts {
+                    let delivered = stream.deliver(own, limits, !acknowledges, claims, new);
+                    if is_second {
                         stream.bound_read(group);
                     }
                     delivered
                 }
             });
             // What was claimed may all be gone.
-            if notes_attempts && from.is_none() && written.count == 0 {
+            if is_second && from.is_none() && written.count == 0 {
                 self.cover_deliveries(key, group, consumer, &ids);
                 continue;
             }
@@ -698,7 +700,7 @@ impl Changing<'_> {
         (count, room): (usize, &mut Room),
         pends: bool,
         claims: Option<&[Idle]>,
-        (now, is_quiet): (UnixMs, bool),
+        (now, is_quiet, is_second): (UnixMs, bool, bool),
     ) -> (Vec<StreamId>, Written) {
         let number = self.see_consumer(group.number, consumer, now);
         let view = self.view();
@@ -731,12 +733,15 @@ impl Changing<'_> {
         let left = count - claimed.len();
         let items = view.items.iter_from(ranks.start).take(left).take_while(|item| room.take(Some(item)));
         let mut ids = Vec::new();
-        let gaps_up_to = view.gaps_up_to();
+        let (gaps_up_to, first) = (view.gaps_up_to(), view.edge(false));
         for item in items {
             let id = write(item, 0, 0);
             ids.push(id);
+            // From where on nothing may be missing for the count to go on.
+            let from = if is_second { group.last } else { id };
+            let goes_on = gaps_up_to.is_none_or(|last| from > last) && (!is_second || from >= first);
             group.read = match group.read {
-                Some(read) if gaps_up_to.is_none_or(|last| id > last) => Some(read.saturating_add(1)),
+                Some(read) if goes_on => Some(read.saturating_add(1)),
                 _ => view.added_up_to(id),
             };
             group.last = id;

@@ -430,6 +430,34 @@ fn since_level_2_a_lag_is_known_where_all_that_is_missing_is_before_the_first_en
     );
 }
 
+/// As Redis 8.6.3; what is without the 2 is of release 1.
+#[test]
+fn since_level_2_a_group_counts_again_where_entries_behind_its_last_one_are_gone() {
+    for (form, read) in [("", 2), (" 2", 3)] {
+        let mut store = Store::new();
+        let second = form.trim();
+        store.play(
+            r#"
+            XADD s 1 f v            -> "1-0"
+            XGROUP CREATE s g 0     -> OK
+            "#,
+        );
+        store.play(&format!(r#"XREADGROUP g c{form} STREAMS s > -> {{"s"=[["1-0" ["f" "v"]]]}}"#));
+        store.play(
+            r#"
+            XADD s 2 f v            -> "2-0"
+            XADD s 3 f v            -> "3-0"
+            XDEL s 2 1              -> 2
+            "#,
+        );
+        store.play(&format!(r#"XREADGROUP g c{form} STREAMS s > -> {{"s"=[["3-0" ["f" "v"]]]}}"#));
+        let lag = 3 - read;
+        store.play(&format!(
+            r#"XINFO GROUPS s {second} -> [{{"name"="g" "consumers"=1 "pending"=2 "last-delivered-id"="3-0" "entries-read"={read} "lag"={lag}}}]"#
+        ));
+    }
+}
+
 #[test]
 fn facts_about_streams_are_those_of_redis() {
     play(
