@@ -306,7 +306,11 @@ impl Follower {
             Received::Broken(why) => self.start_over(state, now, from, why, effects),
             Received::Whole => {
                 if let Mode::Filling(receiver) = std::mem::replace(&mut self.mode, Mode::Streaming) {
-                    receiver.install(state, effects);
+                    let rest = receiver.install(state, effects);
+                    assert!(
+                        rest.is_empty(),
+                        "a follower receives batches one by one, unless they follow a snapshot"
+                    );
                     self.begin_streaming(state, now, effects);
                     self.apply(state, now, effects);
                 }

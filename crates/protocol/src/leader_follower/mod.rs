@@ -467,11 +467,19 @@ impl crate::contract::Replica for Replica {
                 }
             }
             Input::Retire => self.leave_role(now, effects),
-            Input::Flush => match &mut self.role {
-                Role::Leader(leader) => leader.flush(state, now, effects),
-                Role::Follower(follower) => follower.flush(state, now, effects),
-                Role::Recovery(_) | Role::Idle => {}
-            },
+            Input::Flush => {
+                if let Role::Recovery(recovery) = &mut self.role
+                    && recovery.flush(state, effects)
+                {
+                    self.lead(now, effects);
+                }
+                let state = &mut self.state;
+                match &mut self.role {
+                    Role::Leader(leader) => leader.flush(state, now, effects),
+                    Role::Follower(follower) => follower.flush(state, now, effects),
+                    Role::Recovery(_) | Role::Idle => {}
+                }
+            }
             Input::Durable { record } => {
                 state.journal.durable(record);
                 match &mut self.role {

@@ -6,13 +6,15 @@
 //! history: a snapshot of what is applied there, followed by the batches that may or may not be committed. The leader
 //! commits those batches with its own first record (see `leader/mod.rs`).
 
+use super::backlog::Batch;
 use super::message::Message;
 use super::options::Acks;
 use super::position::Position;
 use super::state::State;
 use super::transfer::{Received, Receiver};
 use crate::contract::{Effects, NodeId, Now, Trace};
-use std::collections::BTreeMap;
+use kv::Version;
+use std::collections::{BTreeMap, VecDeque};
 
 /// One replica's answer.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,18 @@ impl Fetching {
     }
 }
 
+/// A history that has wholly arrived, and is taken over: a part in each turn, since nobody is served meanwhile. What is held
+/// here from now on is a beginning of it, and lacks nothing that this replica may have promised: all of that is in the most
+/// advanced history.
+#[derive(Debug)]
+struct Installing {
+    /// The batches that are not held here yet.
+    rest: VecDeque<Batch>,
+    until: Position,
+    /// What is known to be committed: it is applied, too.
+    commit: Version,
+}
+
 /// The role of a leader that may not serve yet.
 #[derive(Debug)]
 pub(super) struct Recovery {
@@ -81,6 +95,7 @@ pub(super) struct Recovery {
     started_us: u64,
     asked_us: u64,
     pub(super) fetching: Option<Fetching>,
+    installing: Option<Installing>,
     /// The join questions of followers that arrived in the meantime, to be answered when this replica leads.
     pub(super) joins: BTreeMap<NodeId, Message<'static>>,
     /// A peer knows a higher epoch: this replica must wait for a new epoch.
@@ -97,6 +112,7 @@ impl Recovery {
             started_us: now.monotonic_us,
             asked_us: 0,
             fetching: None,
+            installing: None,
             joins: BTreeMap::new(),
             passed,
         };
@@ -142,35 +158,65 @@ impl Recovery {
             message => match self.fetching.as_mut().filter(|fetching| fetching.from == from) {
                 Some(fetching) => {
                     let received = fetching.message(state, now, message, effects);
-                    self.received(state, now, received, effects)
+                    self.received(state, now, received, effects);
+                    false
                 }
                 None => false,
             },
         }
     }
 
-    fn received(&mut self, state: &mut State, now: Now, received: Received, effects: &mut Effects) -> bool {
-        let Some(fetching) = &self.fetching else { return false };
+    fn received(&mut self, state: &mut State, now: Now, received: Received, effects: &mut Effects) {
+        let Some(fetching) = &self.fetching else { return };
         match received {
             Received::Broken(why) => {
                 effects.trace.push(Trace::Rejected { peer: fetching.from, why });
                 self.start_over(state, now, effects);
-                false
             }
-            Received::Part => false,
-            Received::Whole => {
-                self.install(state, effects);
-                true
-            }
+            Received::Part => {}
+            Received::Whole => self.install(state, effects),
         }
     }
 
     fn install(&mut self, state: &mut State, effects: &mut Effects) {
         let Some(Fetching { receiver: Some(receiver), until, .. }) = self.fetching.take() else { return };
-        let known_committed = state.applied.max(receiver.commit());
-        receiver.install(state, effects);
-        assert_eq!(state.last(), until, "it holds another history than it was to fetch");
-        state.apply_until(known_committed, effects);
+        let commit = state.applied.max(receiver.commit());
+        let rest = receiver.install(state, effects).into();
+        self.installing = Some(Installing { rest, until, commit });
+    }
+
+    /// Takes over as much of the fetched history as a turn allows. True when the replica may lead.
+    #[must_use]
+    pub(super) fn flush(&mut self, state: &mut State, effects: &mut Effects) -> bool {
+        let Some(installing) = &mut self.installing else { return false };
+        let left = state.timing.turn_bytes.saturating_sub(effects.history_bytes);
+        let mut held = 0;
+        while held < left
+            && let Some(batch) = installing.rest.pop_front()
+        {
+            held += batch.bytes();
+            state.push(batch, effects);
+        }
+        let (mut applied, mut end) = (0, state.applied);
+        let commit = state.as_far_as_it_goes(installing.commit);
+        let is_applied = loop {
+            match state.backlog.following(end).filter(|batch| batch.end().offset <= commit) {
+                None => break true,
+                Some(_) if applied >= left => break false,
+                Some(batch) => {
+                    applied += batch.bytes();
+                    end = batch.end().offset;
+                }
+            }
+        };
+        state.apply_until(end, effects);
+        effects.history_bytes += held.max(applied);
+        if !installing.rest.is_empty() || !is_applied {
+            return false;
+        }
+        assert_eq!(state.last(), installing.until, "it holds another history than it was to fetch");
+        self.installing = None;
+        true
     }
 
     fn start_over(&mut self, state: &mut State, now: Now, effects: &mut Effects) {
@@ -226,7 +272,7 @@ impl Recovery {
     /// durable first, or after a restart it would consider the epoch's records unwritten.
     pub(super) fn choose(&mut self, state: &mut State, now: Now, effects: &mut Effects) -> bool {
         let may_begin = state.journal.is_epoch_durable() && self.is_enough(state, now);
-        if self.fetching.is_some() || self.passed || !may_begin {
+        if self.fetching.is_some() || self.installing.is_some() || self.passed || !may_begin {
             return false;
         }
         let most_advanced = self.answers.iter().map(|(id, answer)| (answer.last, *id)).max();
@@ -263,6 +309,9 @@ impl Recovery {
     }
 
     pub(super) fn wakeup_us(&self, state: &State, now: Now) -> u64 {
+        if self.installing.is_some() {
+            return now.monotonic_us;
+        }
         let grace_us = self.started_us + state.timing.recovery_grace_ms * 1000;
         let retry_us = self.asked_us + state.timing.retry_ms * 1000;
         let next_us = if now.monotonic_us < grace_us { grace_us.min(retry_us) } else { retry_us };
@@ -290,6 +339,9 @@ impl Recovery {
         }
         if let Some(fetching) = &self.fetching {
             return format!("it fetches what node {} holds", fetching.from);
+        }
+        if self.installing.is_some() {
+            return "it takes over what it has fetched".into();
         }
         let list = |write: fn(NodeId) -> String, between: &str| {
             let silent = state.peers().filter(|peer| !self.answers.contains_key(peer));

@@ -246,8 +246,10 @@ impl Receiver {
         Received::Part
     }
 
-    /// Replaces table and history by what was received: no earlier key survives, and nothing held before is missing.
-    pub(super) fn install(self, state: &mut State, effects: &mut Effects) {
+    /// Replaces table and history by what was received: no earlier key survives, and nothing held before is missing. Without
+    /// a snapshot the history only ends where the two agree, and the batches that follow are returned.
+    #[must_use]
+    pub(super) fn install(self, state: &mut State, effects: &mut Effects) -> Vec<Batch> {
         assert!(
             self.has_snapshot && self.last().offset >= self.until,
             "a transfer ends that is not complete"
@@ -263,14 +265,15 @@ impl Receiver {
                 state.counters.transfers += 1;
                 effects.trace.push(Trace::Installed { offset, keys });
                 effects.notices.push(Notice::Skipped);
+                assert_eq!(state.last(), last, "records of the transfer are missing");
+                Vec::new()
             }
             None => {
                 state.truncate_after(offset, effects);
-                self.rest.into_iter().for_each(|batch| state.push(batch, effects));
                 state.counters.partial_resyncs += 1;
+                self.rest
             }
         }
-        assert_eq!(state.last(), last, "records of the transfer are missing");
     }
 
     /// The table being filled, if any.
