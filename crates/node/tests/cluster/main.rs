@@ -34,6 +34,7 @@ mod queues;
 mod reading;
 mod recovery;
 mod registers;
+mod rejoin;
 mod rest;
 mod roles;
 mod sessions;
