@@ -254,11 +254,12 @@ fn known_failures_do_not_return() {
 }
 
 /// Runs that failed once: in 5031 a refused node showed its operator an old reason; in 9245 what was only in memory was lost with the
-/// last two of its nodes.
+/// last two of its nodes; in 884 a pipeline at a node that was not admitted was refused one command after the other.
 #[test]
 fn runs_that_failed_once_keep_their_promises() {
-    for seed in [5031, 9245] {
-        let report = sim::run(seed, &Settings::default(), false);
-        assert_eq!(report.failure, None, "replay it with: {}", Settings::default().command(seed));
+    let spilled = Settings { protocol: Some(Protocol::Consensus), spilled: true, ..Settings::default() };
+    for (seed, settings) in [(5031, Settings::default()), (9245, Settings::default()), (884, spilled)] {
+        let report = sim::run(seed, &settings, false);
+        assert_eq!(report.failure, None, "replay it with: {}", settings.command(seed));
     }
 }
