@@ -16,7 +16,7 @@ use crate::answers::HeldBytes;
 const ANSWER_BYTES_PER_MS: usize = 100;
 
 /// Over what time that is measured. A client that reads less twice in a row is too slow.
-const LOOK: Duration = Duration::from_millis(1000);
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A connection's stream, with a count of what the client has taken.
 pub(super) struct Paced<S> {
