@@ -79,6 +79,8 @@ impl Command<'_> {
                 charges.fold(0, u64::saturating_add)
             }
             _ if !self.is_write() => 0,
+            // Its keys are in the record, and it stores nothing.
+            Command::Delete { keys } => CHARGE_BYTES + keys.bytes() as u64,
             _ => {
                 let mut key_bytes = 0;
                 self.for_each_key(|key| key_bytes += key.len());
@@ -485,6 +487,15 @@ mod tests {
         assert_eq!((growth(&transaction), transaction.may_grow()), (30_006, true));
         assert!(transaction.charge_bytes(&OneKey) > 30_006 && transaction.grows_with_the_table());
         assert!(!append.grows_with_the_table() && copy.grows_with_the_table());
+    }
+
+    #[test]
+    fn what_only_deletes_is_not_charged_for_what_it_might_store() {
+        let mut scratch = Vec::new();
+        let names: Vec<String> = (0..10_000).map(|number| format!("k{number:05}")).collect();
+        let keys = List::build(&mut scratch, names.iter().map(String::as_bytes));
+        let charge = Command::Delete { keys }.charge_bytes(&OneKey);
+        assert!(charge <= CHARGE_BYTES + 16 * 10_000, "{charge} bytes");
     }
 
     #[test]
