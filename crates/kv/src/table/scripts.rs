@@ -423,7 +423,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
 struct At<'t>(&'t Table, UnixMs);
 
 impl Known for At<'_> {
-    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> usize {
         self.0.warm(keys);
         WARMED_KEYS_MAX
     }
@@ -476,7 +476,7 @@ impl Known for At<'_> {
 }
 
 impl Known for Table {
-    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> usize {
         At(self, 0).warm(keys)
     }
 

@@ -129,7 +129,7 @@ pub trait Known {
     fn long_command(&self, id: ValueId) -> Option<&[u8]>;
 
     /// Touches what is known of the first of these keys: see [`Table::warm`](crate::Table::warm). Returns of how many, at least 1.
-    fn warm<'k>(&self, keys: &mut dyn Iterator<Item = &'k [u8]>) -> usize;
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> usize;
 }
 
 impl Command<'_> {
