@@ -205,7 +205,7 @@ fn consensus_reads_without_a_quorum() {
 
 #[test]
 fn consensus_cuts_its_log_past_what_is_applied() {
-    assert_eq!(find(Fault::LogCutPastApplied, Protocol::Consensus, 2), Broken::Safety);
+    assert_eq!(find(Fault::LogCutPastApplied, Protocol::Consensus, 16), Broken::Safety);
 }
 
 #[test]

@@ -241,7 +241,7 @@ mod tests {
     struct Large;
 
     impl Known for Large {
-        fn warm<'k>(&self, _: &mut dyn Iterator<Item = &'k [u8]>) -> usize {
+        fn warm(&self, _: &mut dyn Iterator<Item = &[u8]>) -> usize {
             7
         }
 
