@@ -139,7 +139,7 @@ impl HashCommand<'_> {
             }
             Random { count: Some(count @ 0..), .. } => drawn_apart(size(), count.unsigned_abs()),
             Random { count: Some(count), .. } => drawn(size().drawn(count.unsigned_abs())),
-            MultiGet { fields, .. } | TimeToLive { fields, .. } => fields.size().strewn(110),
+            MultiGet { fields, .. } | TimeToLive { fields, .. } => fields.size().strewn(140),
             // With fields that are there already it takes a third.
             Set { pairs, .. } => pairs.pairs_size().strewn(480),
             SetExpire { pairs, .. } => pairs.pairs_size().strewn(480 + EXPIRED_NS),
