@@ -119,6 +119,7 @@ impl<S: Socket> Connection<S> {
     }
 
     /// Gives the node what has arrived, up to a turn's share and as far as the node wants it.
+    #[inline]
     pub(super) fn take_input(&mut self, turn: &mut Turn<'_, impl Clock>) -> Standing {
         match self.is_put_off {
             false => self.take_unread(turn),

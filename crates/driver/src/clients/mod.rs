@@ -163,16 +163,23 @@ impl<S: Socket> Clients<S> {
         }
         self.sharing = waiting.len();
         self.shares_by_use = turn.node.shares_by_use();
-        self.serve_all(&mut waiting, turn);
+        if !waiting.is_empty() {
+            self.serve_all(&mut waiting, turn);
+        }
         self.waiting = waiting;
     }
 
     /// Serves the clients that have used much of the node's time lately, when all others have been served and have what they
     /// asked for: else each of those would wait for some long requests. They have a share of the turn in any case.
+    #[inline]
     pub(crate) fn serve_last(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
-        if self.late.is_empty() {
-            return;
+        if !self.late.is_empty() {
+            self.serve_late(others, turn);
         }
+    }
+
+    #[cold]
+    fn serve_late(&mut self, others: &mut Vec<ClientId>, turn: &mut Turn<'_, impl Clock>) {
         self.write_replies(others, turn);
         if turn.node.is_spent() {
             turn.node.begin_requests();

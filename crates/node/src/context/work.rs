@@ -177,6 +177,7 @@ impl Context {
     }
 
     /// Whether any client has been charged so recently that it matters who has used most.
+    #[inline]
     pub(crate) fn has_charged(&self) -> bool {
         const REMEMBERED_US: u64 = 5_000_000;
         self.work.charged_us.is_some_and(|at_us| self.now.monotonic_us < at_us + REMEMBERED_US)
