@@ -211,7 +211,7 @@ impl Transactions {
                 let appenders = elements.iter().map(|element| list.appended.get(&element[..]));
                 if appenders.clone().any(|it| it.is_none_or(|(by, _)| self.all[*by].ending == Ending::Failed))
                 {
-                    return impossible("it has an element that nobody has appended");
+                    return impossible("it contains an element that no transaction can have appended");
                 }
                 let own = own.get(&key[..]).map_or(&[][..], Vec::as_slice);
                 let Some(others) = elements.len().checked_sub(own.len()) else {

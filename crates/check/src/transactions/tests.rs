@@ -81,7 +81,7 @@ fn an_unknown_transaction_may_have_been_carried_out_or_not() {
 fn what_nobody_can_have_read() {
     let failed = Transaction { ending: Ending::Failed, ..at(0, 1, vec![append("a", "1")]) };
     let words = judge(vec![failed, at(5, 6, vec![read("a", &["1"])])]).unwrap_err();
-    assert!(words.contains("an element that nobody has appended"), "{words}");
+    assert!(words.contains("an element that no transaction can have appended"), "{words}");
     let words =
         judge(vec![at(0, 9, vec![append("a", "1"), append("a", "2")]), at(5, 6, vec![read("a", &["1"])])]);
     assert!(words.unwrap_err().contains("a part of what another transaction has appended"));

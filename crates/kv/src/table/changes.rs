@@ -55,7 +55,7 @@ pub enum ChangeClass {
     /// It was replaced by one of another type (`c`).
     TypeChanged,
     /// A transaction over several groups will change the key once it is committed, which its client may know before this table
-    /// does. Only those who cache the key are told.
+    /// does. Only clients that cache the key are told.
     Locked,
 }
 

@@ -116,7 +116,7 @@ fn a_group_votes_once() {
     let mut store = Store::new();
     assert_eq!(store.resolve(number(1)), "[REFUSED]");
     assert_eq!(store.prepare(number(1), "SET k v"), "[REFUSED]", "it has been asked for its vote before");
-    assert_eq!(store.commit(number(1)), "[REFUSED]", "nobody who knows the rule sends this");
+    assert_eq!(store.commit(number(1)), "[REFUSED]", "no correct node sends this");
 
     assert_eq!(store.prepare(number(2), "SET k v"), "[PREPARED OK]");
     assert_eq!(
@@ -127,7 +127,7 @@ fn a_group_votes_once() {
     assert_eq!(store.resolve(number(2)), "[PREPARED]");
     assert_eq!(store.commit(number(2)), "[COMMITTED OK]");
     assert_eq!(store.commit(number(2)), "[COMMITTED]", "once only");
-    assert_eq!(store.abort(number(2)), "[COMMITTED]", "nobody who knows the rule sends this");
+    assert_eq!(store.abort(number(2)), "[COMMITTED]", "no correct node sends this");
     assert_eq!(store.resolve(number(2)), "[COMMITTED]");
     assert_eq!(store.prepare(number(2), "SET k v"), "[COMMITTED]");
 
