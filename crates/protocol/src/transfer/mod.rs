@@ -26,11 +26,15 @@ pub(crate) fn kept_bytes_max(history_max: usize) -> usize {
     history_max.saturating_mul(2).max(KEPT_BYTES_LEAST)
 }
 
+/// How often what transfers may keep is doubled. While data may not grow, this bounds it by a quarter of the memory.
+const DOUBLINGS: u32 = 3;
+
 /// How much history transfers may keep. One that keeps more is given up, and its receiver begins again: a receiver whose
 /// disk is full, say, gets on too slowly to be worth the memory.
 ///
 /// What is written during a transfer may always be more than that. So each time the next ones may keep twice as much, until
-/// a receiver has caught up: one that gets on has all after a few attempts, or when there is no room for writes.
+/// a receiver has caught up, or it is [`DOUBLINGS`] times doubled: one that never gets on must not take all memory from
+/// writes.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     given_up: u32,
@@ -39,12 +43,12 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// How many bytes a transfer may keep now that may keep `at_first` at first.
     pub(crate) fn of(&self, at_first: usize) -> usize {
-        at_first.saturating_mul(1_usize.checked_shl(self.given_up).unwrap_or(usize::MAX))
+        at_first.saturating_mul(1 << self.given_up)
     }
 
     /// Transfers were given up for what they kept.
     pub(crate) fn note_given_up(&mut self) {
-        self.given_up = self.given_up.saturating_add(1);
+        self.given_up = (self.given_up + 1).min(DOUBLINGS);
     }
 
     /// A receiver has caught up.
