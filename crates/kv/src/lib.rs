@@ -35,7 +35,7 @@ pub use command::{
 };
 pub use reply::{Announcement, Reads, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
-pub use table::{Interpreter, NoInterpreter, Register, SnapshotId, Statistics, Table};
+pub use table::{BLOCKED, Interpreter, NoInterpreter, Register, SnapshotId, Statistics, Table};
 pub use watch::{RecordName, Watch};
 
 /// Orders the writes of a key: a replication offset, a log index, or the counter of an ABD tag.

@@ -371,6 +371,11 @@ impl ReplyBuffer {
         self.announcements.append(announcements);
     }
 
+    /// Leaves only these messages to be published with the replies.
+    pub(crate) fn set_announcements(&mut self, announcements: Vec<Announcement>) {
+        self.announcements = announcements;
+    }
+
     /// Takes the messages to publish with these replies, in order.
     pub fn take_announcements(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announcements)

@@ -1,7 +1,7 @@
 //! What goes into a replica and what comes out of it, in the same form for all protocols: inputs, outcomes, effects.
 
 use kv::locks::LockNotification;
-use kv::{Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
+use kv::{BLOCKED, Command, Reply, ReplyBuffer, UnixMs, Version, WaiterId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -542,11 +542,13 @@ impl Effects {
         self.notices.clear();
     }
 
-    /// Ends a request whose reply was just written at `start` of the replies.
+    /// Ends a request whose reply was just written at `start` of the replies. It was refused if a key is locked that it concerns
+    /// ([`BLOCKED`]).
     #[inline]
     pub fn done(&mut self, ticket: Ticket, start: usize, version: Version, offset: Version) {
         let reply = start..self.replies.len();
-        self.outcomes.push(Outcome { ticket, result: Result::Done { version, offset }, reply });
+        let result = if version == BLOCKED { Result::Refused } else { Result::Done { version, offset } };
+        self.outcomes.push(Outcome { ticket, result, reply });
     }
 
     /// Ends a request with an error: nothing happened.

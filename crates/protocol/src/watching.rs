@@ -7,7 +7,9 @@
 //! leader of another epoch aborts the transaction. An unnecessary abort does no harm: the client tries again.
 
 use crate::planted::{Fault, Planted};
-use kv::{Command, Padded, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
+use kv::{
+    BLOCKED, Command, Padded, Reply, ReplyBuffer, Table, Transaction, TwoPhaseCommand, UnixMs, Version,
+};
 
 /// Answers a read as the leader of an epoch, and returns its version.
 #[inline]
@@ -27,7 +29,7 @@ pub(crate) fn read(
         return 0;
     }
     let version = table.read(command, now, replies);
-    if matches!(unbounded, Command::Watch { .. }) { epoch } else { version }
+    if matches!(unbounded, Command::Watch { .. }) && version != BLOCKED { epoch } else { version }
 }
 
 /// Checks a write before the leader of an epoch orders it: false for a transaction that will not take effect.
@@ -44,6 +46,10 @@ pub(crate) fn may_be_ordered(
             table.is_as_it_was(transaction, now)
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
+        Command::TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => match share.command() {
+            Command::Transaction(transaction) => !is_of_another_epoch(&transaction, epoch),
+            _ => true,
+        },
         // Also a transaction; its commands were sent before.
         Command::LongEnd { watched_in: Padded(Some(watched_in)), .. } => *watched_in == epoch,
         _ => true,

@@ -380,6 +380,12 @@ commands! {
 }
 
 impl<'a> Command<'a> {
+    /// Whether it concerns all keys of a group, and names none.
+    pub fn is_on_all_keys(&self) -> bool {
+        use Command::*;
+        matches!(self, Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} | Clear {})
+    }
+
     /// Whether the command may change the table, and so must be ordered.
     #[inline]
     pub fn is_write(&self) -> bool {

@@ -589,6 +589,9 @@ impl Table {
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
         if self.is_observed {
+            if self.is_blocked(command) {
+                return Table::refuse_blocked(out);
+            }
             self.note_misses(command, now);
             self.note_uses(command, now);
         }

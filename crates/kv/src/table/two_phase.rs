@@ -12,6 +12,7 @@ use crate::codec::Reader;
 use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::two_phase::{Prepared, TwoPhase, Vote};
+use std::collections::BTreeMap;
 
 /// The version of a command that was not carried out since a key is locked ([`Table::is_blocked`]): it has to be sent again.
 pub const BLOCKED: Version = Version::MAX;
@@ -29,39 +30,46 @@ impl Table {
     /// transactions.
     #[inline]
     pub fn is_blocked(&self, command: &Command<'_>) -> bool {
-        self.two_phase.locks_any() && self.meets_lock(command)
+        self.two_phase.locks_any() && self.meets(command, self.two_phase.locked(), &|_| true)
     }
 
+    /// Whether a command concerns one of these keys: of those that count, by what holds them. A command on all keys concerns
+    /// all of them.
     #[cold]
-    fn meets_lock(&self, command: &Command<'_>) -> bool {
+    pub fn meets<T>(
+        &self,
+        command: &Command<'_>,
+        locked: &BTreeMap<Box<[u8]>, T>,
+        counts: &impl Fn(&T) -> bool,
+    ) -> bool {
         use Command::*;
         match *command {
-            Bounded(ref bounded) => return self.meets_lock(&bounded.command()),
+            Bounded(ref bounded) => return self.meets(&bounded.command(), locked, counts),
             LongEnd { id, .. } => {
                 let whole = self.long_command(id).map(|bytes| Command::decode(&mut Reader::new(bytes)));
-                return matches!(whole, Some(Ok(command)) if self.meets_lock(&command));
+                return matches!(whole, Some(Ok(command)) if self.meets(&command, locked, counts));
             }
             Transaction(ref transaction)
-                if transaction.commands().any(|command| self.meets_lock(&command)) =>
+                if transaction.commands().any(|command| self.meets(&command, locked, counts)) =>
             {
                 return true;
             }
             Supplied(ref supplied) => {
-                return supplied.command().is_some_and(|command| self.meets_lock(&command));
+                return supplied.command().is_some_and(|command| self.meets(&command, locked, counts));
             }
-            Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} | Clear {} => return true,
             // The names of locks are no keys; and a transaction that meets a lock votes against itself.
             Lock(_) | TwoPhase(_) => return false,
             Script(script) if script.has_extent() => {
                 let extends_to = |key: &[u8]| script.extent().any(|prefix| key.starts_with(prefix));
-                if self.two_phase.locked().any(extends_to) {
+                if locked.iter().any(|(key, by)| counts(by) && extends_to(key)) {
                     return true;
                 }
             }
+            _ if command.is_on_all_keys() => return locked.values().any(counts),
             _ => {}
         }
         let mut meets = false;
-        command.for_each_key(|key| meets = meets || self.two_phase.locks(key));
+        command.for_each_key(|key| meets = meets || locked.get(key).is_some_and(counts));
         meets
     }
 
@@ -173,7 +181,10 @@ impl Table {
             }
         });
         copies.begin_share(version, bound);
+        // What scripts publish leaves with the end of the transaction alone.
+        let before = out.take_announcements();
         copies.carry_out(&command, Record { version, time }, out);
+        out.set_announcements(before);
         self.scripts_ns += copies.scripts_ns;
     }
 

@@ -172,9 +172,9 @@ impl TwoPhase {
         self.locked.contains_key(key)
     }
 
-    /// The locked keys, in ascending order.
-    pub fn locked(&self) -> impl Iterator<Item = &[u8]> {
-        self.locked.keys().map(|key| &**key)
+    /// The locked keys, each with the transaction that has locked it.
+    pub fn locked(&self) -> &BTreeMap<Box<[u8]>, TransactionId> {
+        &self.locked
     }
 
     /// The transactions that are prepared and not over here, each with its groups.

@@ -45,7 +45,9 @@ impl Replica {
             let stale = self.settings.options.reads_any
                 && !asked.follows
                 && self.applied.offset() >= asked.seen
-                && self.applied.is_filled();
+                && self.applied.is_filled()
+                // Whether the transaction is over that has locked a key is known to the leader.
+                && !self.applied.table().is_blocked(command);
             let settled = !asked.follows || self.everything_is_settled();
             let alone = !stale && settled && self.may_answer(now);
             if alone && let Some(leadership) = self.agreement.leadership_mut() {

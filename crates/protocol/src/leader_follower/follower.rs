@@ -93,6 +93,8 @@ impl Follower {
             && state.intact
             && !follows
             && state.applied >= seen
+            // Whether the transaction is over that has locked a key is known to the leader.
+            && !state.table.is_blocked(command)
         {
             let start = effects.replies.len();
             let version = state.table.read(command, state.clock(now), &mut effects.replies);

@@ -144,6 +144,16 @@ impl Coordinator {
         id.coordinator == self.name && self.transactions.contains_key(&id.number)
     }
 
+    /// The client's request that a transaction is for, while that waits.
+    pub fn ticket_of(&self, id: TransactionId) -> Option<u64> {
+        self.transactions.get(&id.number).filter(|_| id.coordinator == self.name)?.ticket
+    }
+
+    /// Until when a transaction may be asked to be prepared, on the monotonic clock.
+    pub fn deadline_us(&self, id: TransactionId) -> Option<u64> {
+        self.transactions.get(&id.number).filter(|_| id.coordinator == self.name).map(|it| it.deadline_us)
+    }
+
     /// When [`Coordinator::tick`] has something to do, on the monotonic clock.
     pub fn wakeup_us(&self) -> u64 {
         let due = self.transactions.values().flat_map(|it| {
@@ -209,7 +219,9 @@ impl Coordinator {
                 part.reply = reply.map(<[u8]>::to_vec);
                 self.ask(id.number, actions);
             }
-            Answer::InTheWay(_) => {
+            // Another transaction is in the way, or a command on all keys; or other groups have resolved it, since this node was
+            // slow. Nothing was done.
+            Answer::InTheWay(_) | Answer::Vote(Vote::Refused) => {
                 part.is_refused = true;
                 if transaction.may_be_aborted() {
                     self.begin_again(id.number, place, now_us, actions);
@@ -218,9 +230,6 @@ impl Coordinator {
             // Other groups have resolved it.
             Answer::Vote(Vote::Committed) => self.end(id.number, true, Ended::Unknown, actions),
             Answer::Changed => self.refused(id.number, place, Ended::Changed, actions),
-            Answer::Vote(Vote::Refused) => {
-                self.refused(id.number, place, Ended::Refused(Vec::new()), actions)
-            }
             // Whether it was carried out before all groups forgot it is not known any more.
             Answer::Vote(Vote::Over) => self.refused(id.number, place, Ended::Unknown, actions),
             Answer::NotOrdered(error) if what == What::Prepare && !part.is_in_doubt => {
@@ -295,6 +304,9 @@ impl Coordinator {
     /// way, where it may wait, unless that decides and others do not, which are asked before it.
     fn begin_again(&mut self, number: u64, place: usize, now_us: u64, actions: &mut Vec<Action>) {
         let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        if now_us >= transaction.deadline_us {
+            return self.end(number, false, Ended::Refused(Vec::new()), actions);
+        }
         let ticket = transaction.ticket.take();
         let mut parts: Vec<Part> =
             transaction.parts.iter().map(|part| Part::new(part.planned.clone())).collect();

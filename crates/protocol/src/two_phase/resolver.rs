@@ -21,8 +21,11 @@ pub struct Resolver {
 #[derive(Clone, Debug)]
 struct Resolving {
     header: Vec<u8>,
-    /// The deciding groups, each with whether it has prepared the transaction, as far as that is known.
+    /// The groups that are asked, each with whether it has prepared the transaction, as far as that is known; of an orphan, whether
+    /// it has committed it.
     votes: BTreeMap<u16, Option<bool>>,
+    /// A deciding group does not exist any more. So all others are asked, and one that has committed the transaction decides.
+    is_orphan: bool,
     /// When the next questions are due.
     again_us: u64,
 }
@@ -41,9 +44,37 @@ impl Resolver {
     /// Begins to resolve a transaction that a group holds, unless that is under way.
     pub fn begin(&mut self, group: u16, header: Header<'_>, now_us: u64, actions: &mut Vec<Action>) {
         let deciding = header.groups().filter(|(_, decides)| *decides).map(|(group, _)| (group, None));
-        let fresh =
-            || Resolving { header: header.bytes().to_vec(), votes: deciding.collect(), again_us: now_us };
+        let fresh = || Resolving {
+            header: header.bytes().to_vec(),
+            votes: deciding.collect(),
+            is_orphan: false,
+            again_us: now_us,
+        };
         self.transactions.entry((group, header.id())).or_insert_with(fresh);
+        self.tick(now_us, actions);
+    }
+
+    /// Begins to resolve a transaction of which a deciding group does not exist any more. It is committed if one of the others has
+    /// committed it, and else given up.
+    pub fn abandon(
+        &mut self,
+        group: u16,
+        header: Header<'_>,
+        exists: impl Fn(u16) -> bool,
+        now_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let others = header.groups().filter(|(other, _)| *other != group && exists(*other));
+        let fresh = Resolving {
+            header: header.bytes().to_vec(),
+            votes: others.map(|(group, _)| (group, None)).collect(),
+            is_orphan: true,
+            again_us: now_us,
+        };
+        let name = (group, header.id());
+        if !self.transactions.get(&name).is_some_and(|it| it.is_orphan) {
+            self.transactions.insert(name, fresh);
+        }
         self.tick(now_us, actions);
     }
 
@@ -65,7 +96,9 @@ impl Resolver {
         if asked.what == What::Resolve
             && let Some(vote) = resolving.votes.get_mut(&group)
         {
+            let is_orphan = resolving.is_orphan;
             match Answer::of(result, reply) {
+                Answer::Prepared(_) | Answer::Vote(Vote::Prepared) if is_orphan => *vote = Some(false),
                 Answer::Prepared(_) | Answer::Vote(Vote::Committed) => *vote = Some(true),
                 // What is over was not committed: it would not have been forgotten while this group holds it.
                 Answer::InTheWay(_) | Answer::Changed | Answer::Vote(Vote::Refused | Vote::Over) => {
@@ -110,6 +143,11 @@ impl Resolver {
 impl Resolving {
     /// Whether the transaction is committed, if that is certain.
     fn outcome(&self) -> Option<bool> {
+        if self.is_orphan {
+            let is_known = self.votes.values().all(Option::is_some);
+            let is_committed = self.votes.values().any(|vote| *vote == Some(true));
+            return (is_known || is_committed).then_some(is_committed);
+        }
         match self.votes.values().any(|vote| *vote == Some(false)) {
             true => Some(false),
             false => self.votes.values().all(|vote| *vote == Some(true)).then_some(true),

@@ -159,6 +159,12 @@ fn commands_on_locked_keys_do_nothing_and_others_go_on() {
     assert!(store.table.is_blocked(&Command::Get { key: b"a" }));
     assert!(store.table.is_blocked(&Command::Size {}));
     assert!(!store.table.is_blocked(&Command::Get { key: b"b" }));
+    for read in ["GET a", "MGET b a", "DBSIZE", "KEYS *"] {
+        let words: Vec<&[u8]> = read.split(' ').map(str::as_bytes).collect();
+        let (mut scratch, mut out) = (Vec::new(), ReplyBuffer::new());
+        let version = store.table.read(&parse(&words, &mut scratch), store.time, &mut out);
+        assert_eq!(version, super::super::BLOCKED, "{read}");
+    }
     store.play("SET b 3 -> OK\nGET b -> \"3\"");
     store.commit(number(1));
     store.play("GET a -> \"2\"\nDBSIZE -> 2");
@@ -410,13 +416,13 @@ proptest! {
             table.apply(&record.command(), *offset, super::model::time_of(*offset), &mut out);
             text_of(&out)
         };
+        let foretold_at = super::model::time_of(offset + 1);
+        let seen = contents(&mut first, foretold_at);
         let foretold = apply(&mut first, &prepare, &mut offset);
-        let foretold_at = super::model::time_of(offset);
         prop_assert!(foretold.starts_with("[PREPARED "), "{}", foretold);
         second_offset += 1;
         second.apply_unasked(&prepare.command(), second_offset, super::model::time_of(second_offset));
         prop_assert_eq!(first.digest(), second.digest(), "whether a client waits makes no difference");
-        let seen = contents(&mut first, foretold_at);
         replay(&mut first, &between, &mut offset);
         replay(&mut second, &between, &mut second_offset);
         let mut third = copy_of(&mut first);
