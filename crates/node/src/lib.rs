@@ -11,7 +11,8 @@
 //! order), then the components: `forwarding` (requests that other nodes carry out, and those that wait), `waits` (clients
 //! that wait for locks and elements), `channels` (subscribers), `membership` (this node's part in the control group, which is
 //! in the crate `cluster`; clocks), `maintenance` (a new map, checkpoints, evictions, quarantine), `coding` and `values` (large
-//! values), `following` (readers of changes), `connections` (what clients say of themselves), `operators` (commands about
+//! values), `following` (readers of changes), `two_phase` (transactions over
+//! several groups), `connections` (what clients say of themselves), `operators` (commands about
 //! the cluster and its nodes, and what only one node knows). Below all: `disk` (the journal), `messages` (between nodes),
 //! `parameters`, `diagnostics` (log, slow log, spans), `collections`.
 
@@ -33,6 +34,7 @@ mod operators;
 mod parameters;
 mod requests;
 mod session;
+mod two_phase;
 mod values;
 mod waits;
 

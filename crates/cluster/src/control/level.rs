@@ -40,11 +40,13 @@ pub enum Feature {
     DatabaseRights,
     /// A keyspace evicts the least recently modified keys, by words that release 1 does not read.
     EvictionByWrites,
+    /// Transactions over several groups have records that release 1 does not know.
+    Transactions,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 10] = [
+    pub const ALL: [Feature; 11] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -55,6 +57,7 @@ impl Feature {
         Feature::Backups,
         Feature::DatabaseRights,
         Feature::EvictionByWrites,
+        Feature::Transactions,
     ];
 
     /// The level that brings the feature.
@@ -69,7 +72,8 @@ impl Feature {
             | Feature::Handovers
             | Feature::Backups
             | Feature::DatabaseRights
-            | Feature::EvictionByWrites => 2,
+            | Feature::EvictionByWrites
+            | Feature::Transactions => 2,
         }
     }
 
@@ -86,6 +90,7 @@ impl Feature {
             Feature::Backups => "knowing when backups were made",
             Feature::DatabaseRights => "rights to databases",
             Feature::EvictionByWrites => "eviction of the least recently modified keys",
+            Feature::Transactions => "transactions over several shards and keyspaces",
         }
     }
 
@@ -102,7 +107,7 @@ impl Feature {
             // Used by commands, not by the map.
             Feature::Answers => false,
             // Only records have it.
-            Feature::BoundedWrites => false,
+            Feature::BoundedWrites | Feature::Transactions => false,
             Feature::Handovers => {
                 map.nodes.values().any(|node| node.is_drained)
                     || map.groups.values().any(|group| group.preferred > 0)

@@ -15,7 +15,7 @@ use crate::messages::envelope::put_request;
 use crate::session::origin::{Asked, Origin};
 use cluster::setting::Protocol;
 use protocol::{NodeId, Now, Request, Result as Outcome, Ticket};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// How often waiting requests are checked for whether they can continue.
 const LOOK_MS: u64 = 10;
@@ -39,7 +39,19 @@ pub(crate) struct Waiting {
     /// The ticket of the request that is being tried again, with its number, and whether it must go on waiting.
     tried: Option<(Ticket, u64)>,
     waits_on: bool,
+    /// The request that is being kept waits for keys.
+    is_for_keys: bool,
+    /// The requests of the group whose turn it is that were tried again and wait for keys, or behind such a request of their client.
+    passed_over: VecDeque<Kept>,
+    /// Their clients, as far as they are known here.
+    stuck: BTreeSet<u64>,
 }
+
+/// How many requests of a group may be found to wait for keys before no others are tried.
+const PASSED_OVER_MAX: usize = 1_000;
+
+/// The error for a request that has waited for keys.
+const KEYS_LOCKED: &str = "TRYAGAIN LOCKED transactions over several shards or keyspaces have locked the key; nothing was done, try again";
 
 /// The number of a request that was not forwarded yet.
 const NEVER_PASSED_ON: u64 = u64::MAX;
@@ -84,8 +96,13 @@ impl Forwarding {
             return false;
         }
         let entry = &cx.groups[group];
-        if !entry.waiting.is_empty() && !self.waiting.is_tried(asked.ticket) {
-            return true;
+        if !self.waiting.is_tried(asked.ticket) {
+            // Of requests that wait for keys, only those of the same client are in the way: of the same link, if it is forwarded.
+            let is_before =
+                |kept: &Kept| !kept.is_for_keys || kept.asked.ticket.client == asked.ticket.client;
+            if entry.waiting.iter().any(is_before) {
+                return true;
+            }
         }
         if entry.has_none_under_way() {
             return false;
@@ -114,6 +131,14 @@ impl Forwarding {
         }
         let number = self.waiting.number_of(asked.ticket).unwrap_or(NEVER_PASSED_ON);
         self.keep_in_order(cx, group, asked, request, why, number);
+    }
+
+    /// Keeps a request until the keys that it needs are unlocked.
+    #[cold]
+    pub(crate) fn keep_for_keys(&mut self, cx: &mut Context, group: u16, asked: Asked, request: Request<'_>) {
+        self.waiting.is_for_keys = true;
+        self.keep(cx, group, asked, request, KEYS_LOCKED.to_owned());
+        self.waiting.is_for_keys = false;
     }
 
     /// Like [`Forwarding::keep`], for a request that was forwarded with this number: it goes before all requests that
@@ -151,8 +176,11 @@ impl Forwarding {
         self.waiting.bytes += bytes.len() as u64;
         // Another node may lead by then: its path starts from here again.
         let hops = asked.hops.min(1);
-        let kept = Kept { asked: Asked { hops, ..asked }, request: bytes, until_us, number, why };
         let waiting = &mut cx.groups[group].waiting;
+        let is_behind = !is_tried && waiting.back().is_some_and(|last| last.is_for_keys);
+        let is_for_keys = self.waiting.is_for_keys || is_behind;
+        let asked = Asked { hops, ..asked };
+        let kept = Kept { asked, request: bytes, until_us, number, is_for_keys, why };
         if is_tried {
             self.waiting.waits_on = true;
             waiting.push_front(kept);
@@ -177,17 +205,42 @@ impl Forwarding {
     /// it goes on waiting.
     pub(crate) fn begin_retry(&mut self, cx: &mut Context, group: u16) -> Option<Kept> {
         assert!(self.waiting.tried.is_none(), "one request at a time is tried again");
-        let kept = cx.groups[group].waiting.pop_front()?;
+        let waiting = &mut cx.groups[group].waiting;
+        let is_stuck = |kept: &mut Kept| {
+            kept.is_for_keys && kept.asked.follows && self.waiting.stuck.contains(&kept.asked.ticket.client)
+        };
+        while let Some(kept) = waiting.pop_front_if(is_stuck) {
+            self.waiting.passed_over.push_back(kept);
+        }
+        let kept = waiting.pop_front()?;
         self.waiting.requests -= 1;
         self.waiting.bytes -= kept.request.len() as u64;
         self.waiting.tried = Some((kept.asked.ticket, kept.number));
         Some(kept)
     }
 
-    /// Returns true if the request that was tried again goes on waiting, and so do those behind it.
-    pub(crate) fn end_retry(&mut self) -> bool {
+    /// Returns true if the request that was tried again goes on waiting, and so do those behind it. One that waits for keys is in
+    /// the way of its own client alone.
+    pub(crate) fn end_retry(&mut self, cx: &mut Context, group: u16) -> bool {
         self.waiting.tried = None;
-        std::mem::take(&mut self.waiting.waits_on)
+        if !std::mem::take(&mut self.waiting.waits_on) {
+            return false;
+        }
+        if self.waiting.passed_over.len() >= PASSED_OVER_MAX {
+            return true;
+        }
+        let Some(kept) = cx.groups[group].waiting.pop_front_if(|kept| kept.is_for_keys) else { return true };
+        self.waiting.stuck.insert(kept.asked.ticket.client);
+        self.waiting.passed_over.push_back(kept);
+        false
+    }
+
+    /// Ends the look at the waiting requests of a group.
+    pub(crate) fn end_pass(&mut self, cx: &mut Context, group: u16) {
+        self.waiting.stuck.clear();
+        let mut passed_over = std::mem::take(&mut self.waiting.passed_over);
+        passed_over.append(&mut cx.groups[group].waiting);
+        cx.groups[group].waiting = passed_over;
     }
 
     /// Ends the waiting requests of a group that is removed.

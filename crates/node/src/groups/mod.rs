@@ -80,6 +80,8 @@ pub(crate) struct Kept {
     /// The request's number among all forwarded requests, if it was forwarded: see `Forwarded`. Otherwise the request
     /// came later than those.
     pub(crate) number: u64,
+    /// It waits for keys that are locked, or behind such a request of its client: those of others go on.
+    pub(crate) is_for_keys: bool,
     /// The error for its client when its time is over.
     pub(crate) why: String,
 }

@@ -13,6 +13,7 @@ use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Pending, Session, SessionReply};
+use crate::two_phase::plan::{Divided, Whole};
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
@@ -141,12 +142,24 @@ impl Node {
                 let deadline_us = self.usual_deadline_us();
                 self.ask_all(client, &groups, combine, deadline_us, |_, _| request);
             }
+            Route::Divided => {
+                let database = self.cx.database_of(client);
+                let divided = Divided::of_command(command, |key| database.group_of(key));
+                self.begin_divided(client, divided, None);
+            }
             Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
             Route::Scanned => self.cx.answer(client, |replies| {
                 replies.array(2);
                 replies.bulk(b"0");
                 replies.array(0);
             }),
+        }
+    }
+
+    /// Begins a request over several groups.
+    fn begin_divided(&mut self, client: ClientId, divided: Result<Divided, Whole>, pending: Option<Pending>) {
+        if let Err(error) = self.two_phase.begin(&mut self.cx, client, divided, pending) {
+            self.cx.answer(client, |replies| replies.error(&error));
         }
     }
 
@@ -318,6 +331,7 @@ impl Node {
             None => {}
             Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
             Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
+            Some(Then::Divide(divided, pending)) => self.begin_divided(client, divided, Some(pending)),
             Some(Then::Answer(items)) => {
                 // The reply has its place first: what the transaction publishes comes behind it.
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };

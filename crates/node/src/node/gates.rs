@@ -13,7 +13,8 @@ use crate::groups::Group;
 use crate::maintenance::eviction::{self, Need};
 use crate::session::gates::{Gate, Gates};
 use crate::session::origin::Asked;
-use kv::{Command, ScriptOptions, WhenFull};
+use crate::two_phase::list::Judged;
+use kv::{Command, ScriptOptions, TwoPhaseCommand, WhenFull};
 use protocol::planted::Fault;
 use protocol::{NOBODY, NodeId, Request, Result as Outcome};
 use std::borrow::Cow;
@@ -53,6 +54,8 @@ enum Verdict<'c> {
     Refuse(Cow<'static, str>),
     /// It waits here until some node can take it. The error is for the case that this takes too long.
     Park(String),
+    /// It waits here until the keys that it needs are unlocked.
+    ParkForKeys,
     /// It is forwarded to this node.
     Forward(NodeId),
     /// Its sender, which meant it for one leadership, sends it again.
@@ -71,7 +74,7 @@ type Judge = for<'c> fn(&mut Node, &Passage<'c>) -> Verdict<'c>;
 
 /// The gates in their order, each with what judges a request that meets it closed: first whether the request can be carried out
 /// at all, and whether there is room for what it adds; then what it takes; then who carries it out, and when.
-const GATES: [(Gate, Judge); 11] = [
+const GATES: [(Gate, Judge); 12] = [
     (Gate::Quarantine, Node::judge_quarantine),
     (Gate::Memory, Node::judge_memory),
     (Gate::Keyspace, Node::judge_keyspace),
@@ -83,10 +86,12 @@ const GATES: [(Gate, Judge); 11] = [
     (Gate::Leadership, Node::judge_leadership),
     (Gate::Order, Node::judge_order),
     (Gate::Values, Node::judge_values),
+    (Gate::Locked, Node::judge_locked),
 ];
 
 /// The gates of [`GATES`] that components close for all requests.
-const OF_COMPONENTS: Gates = Gates::of(&[Gate::Quarantine, Gate::Memory, Gate::Room, Gate::Values]);
+const OF_COMPONENTS: Gates =
+    Gates::of(&[Gate::Quarantine, Gate::Memory, Gate::Room, Gate::Values, Gate::Locked]);
 
 /// The closed gates before a group for a request, of which is known whether it follows others of its client, and the leadership
 /// that it is meant for (0: any). Nearly always there are none.
@@ -128,6 +133,7 @@ fn of_command(command: &Command<'_>, bytes_max: usize) -> Gates {
     gates.set(Gate::Grant, !command.grows_little());
     gates.set(Gate::Work, command.may_walk());
     gates.set(Gate::Long, command.payload_bytes() > bytes_max);
+    gates.set(Gate::Locked, matches!(command, Command::TwoPhase(_)));
     gates
 }
 
@@ -152,6 +158,9 @@ impl Node {
                 }
                 Verdict::Park(why) => {
                     return self.forwarding.keep(&mut self.cx, group, asked, passage.request(), why);
+                }
+                Verdict::ParkForKeys => {
+                    return self.forwarding.keep_for_keys(&mut self.cx, group, asked, passage.request());
                 }
                 Verdict::Forward(to) => {
                     return self.forwarding.forward(&mut self.cx, group, to, asked, passage.request());
@@ -277,6 +286,23 @@ impl Node {
         )))
     }
 
+    /// The last gate: what it lets through is ordered.
+    fn judge_locked<'c>(&mut self, passage: &Passage<'c>) -> Verdict<'c> {
+        let command = match (&passage.instead, passage.request) {
+            (Some(command), _) => command,
+            (None, Request::Command(command)) => command,
+            (None, Request::Wait { .. }) => return Verdict::Pass,
+        };
+        let Asked { ticket, deadline_us, .. } = passage.asked;
+        match self.two_phase.judge(&mut self.cx, passage.group, ticket, deadline_us, command) {
+            Judged::Goes => Verdict::Pass,
+            Judged::Waits => Verdict::ParkForKeys,
+            Judged::Refused(header) => {
+                Verdict::Replace(Command::TwoPhase(TwoPhaseCommand::Resolve { header }))
+            }
+        }
+    }
+
     /// Has keys removed until the needed room is there. If none can be made, returns the error for the client.
     #[inline(never)]
     pub(super) fn make_room(&mut self, mut need: Need) -> Option<&'static str> {
@@ -308,8 +334,9 @@ mod tests {
     #[test]
     fn the_gates_before_a_group_stand_in_this_order() {
         use Gate::*;
-        let order =
-            [Quarantine, Memory, Keyspace, Room, Grant, Work, Long, Replica, Leadership, Order, Values];
+        let order = [
+            Quarantine, Memory, Keyspace, Room, Grant, Work, Long, Replica, Leadership, Order, Values, Locked,
+        ];
         assert_eq!(GATES.map(|(gate, _)| gate), order);
     }
 }

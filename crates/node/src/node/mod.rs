@@ -59,6 +59,7 @@ use crate::requests::gather::Gathers;
 use crate::requests::long::LongCommands;
 use crate::requests::scripting::Scripting;
 use crate::session::gates::Gate;
+use crate::two_phase::TwoPhase;
 use crate::values::Values;
 use crate::waits::Waits;
 use cluster::configuration::Configuration;
@@ -90,6 +91,7 @@ pub struct Node {
     begun_us: u64,
     gathers: Gathers,
     moves: Moves,
+    two_phase: TwoPhase,
     asking: Asking,
     recent: Recent,
     history: History,
@@ -148,6 +150,15 @@ impl Node {
             debug_assert_eq!(stepped, Ok(()), "only a message can be malformed");
             self.history_bytes = std::mem::take(&mut effects.history_bytes);
             self.settle_step(group);
+        }
+    }
+
+    /// Closes the gate of commands if a key is locked here.
+    #[inline]
+    fn note_locks(&mut self, group: u16) {
+        let replica = self.cx.groups[group].replica.as_ref();
+        if replica.is_some_and(|replica| replica.table().two_phase().locks_any()) {
+            self.cx.gates.set(Gate::Locked, true);
         }
     }
 
@@ -266,6 +277,7 @@ impl Node {
                 node.make_room(need);
             }
             node.flush_replica(id);
+            node.note_locks(id);
         });
         self.cluster.flush(&mut self.cx);
         self.carry_out_calls();
@@ -289,6 +301,9 @@ impl Node {
             if !self.cx.journal.has_unwritten() {
                 break;
             }
+        }
+        if self.cx.gates.has(Gate::Locked) {
+            self.two_phase.set_gate(&mut self.cx);
         }
         self.cx.groups.end_turn(self.cx.now);
         if self.cx.room.is_short() != (self.cx.journal.is_short() || self.values.is_full()) {
@@ -407,6 +422,7 @@ impl Node {
         self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
         self.cluster.control().check_invariants(self.cx.now);
         self.cx.check_invariants();
+        self.two_phase.check_invariants();
         self.gates_show_the_state_of_components();
     }
 
@@ -421,6 +437,7 @@ impl Node {
             (Gate::Tracking, self.following.tracking.is_on()),
             (Gate::Changes, self.following.is_on()),
             (Gate::Memory, self.cx.memory.is_any_full()),
+            (Gate::Locked, self.two_phase.is_on(&self.cx)),
             (Gate::Room, self.cx.room.is_short() || self.cx.peers.any_is_short()),
         ] {
             assert_eq!(gates.has(gate), is_closed, "the gate {gate:?}");

@@ -110,6 +110,7 @@ impl Node {
             begun_us: now.monotonic_us,
             gathers: Default::default(),
             moves: Default::default(),
+            two_phase: Default::default(),
             asking: Default::default(),
             recent: Default::default(),
             history: Default::default(),

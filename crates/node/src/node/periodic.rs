@@ -49,6 +49,15 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
         }
     });
     each(Begin, |node| node.cx.clients.delayed_until_us(), Node::send_delayed);
+    each(
+        Begin,
+        |node| node.two_phase.wakeup_us(&node.cx),
+        |node| {
+            if node.two_phase.wakeup_us(&node.cx) <= node.cx.now.monotonic_us {
+                node.two_phase.tick(&mut node.cx);
+            }
+        },
+    );
     each(Begin, |node| node.forwarding.next_due_us(), Node::retry_waiting);
     each(
         Begin,

@@ -79,10 +79,11 @@ impl Node {
         if let Some(group) = self.cx.groups.get_mut(group) {
             group.commits.end(&effects.outcomes, self.cx.now);
         }
-        if self.cx.groups.get(group).is_some_and(|group| !group.granted.is_empty())
-            && grants::settle(&mut self.cx, group, &effects.outcomes)
-        {
-            self.forwarding.look_soon(&self.cx);
+        if self.cx.groups.get(group).is_some_and(|group| !group.granted.is_empty()) {
+            let have_room = grants::settle(&mut self.cx, group, &effects.outcomes);
+            if self.two_phase.settle(group, &effects.outcomes) || have_room {
+                self.forwarding.look_soon(&self.cx);
+            }
         }
         if self.cx.gates.has(Gate::Spans) {
             for outcome in &effects.outcomes {
@@ -310,6 +311,7 @@ impl Node {
             }
             Origin::Value => self.values.fetched(&mut self.cx, ticket.sequence, reply),
             Origin::Move => self.moves.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::TwoPhase => self.two_phase.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Eviction => {

@@ -238,6 +238,10 @@ impl Node {
         }
         self.for_each_group(|node, group| {
             node.forwarding.end_overdue_waiting(&mut node.cx, group);
+            if node.cx.groups[group].waiting.is_empty() {
+                return;
+            }
+            node.two_phase.begin_pass(group);
             while let Some(kept) = node.forwarding.begin_retry(&mut node.cx, group) {
                 let request = decoded(&kept.request);
                 match &request {
@@ -246,10 +250,11 @@ impl Node {
                     }
                     request => node.submit(group, kept.asked, &request.request()),
                 }
-                if node.forwarding.end_retry() {
+                if node.forwarding.end_retry(&mut node.cx, group) {
                     break;
                 }
             }
+            node.forwarding.end_pass(&mut node.cx, group);
         });
     }
 }

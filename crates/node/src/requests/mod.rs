@@ -405,6 +405,8 @@ pub(crate) enum Route<'a> {
     Completed(u16, Command<'a>),
     /// These groups, whose replies become one, with the command in this form, if it is given.
     Several(Vec<u16>, Combine, Option<Command<'a>>),
+    /// Several groups, each of which carries out a part of it in one transaction, if it can be divided.
+    Divided,
     /// None: the error is the answer.
     Refused(String),
     /// None: a scan is over.
@@ -481,7 +483,7 @@ pub(crate) fn route<'a>(
         }
         _ => match cx.group_of(client, command) {
             Some(group) => Route::Group(group),
-            None => Route::Refused(CROSSSLOT.to_owned()),
+            None => Route::Divided,
         },
     }
 }

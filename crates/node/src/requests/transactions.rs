@@ -13,11 +13,12 @@
 use crate::connections;
 use crate::context::Context;
 use crate::context::memory::OUT_OF_MEMORY;
-use crate::context::routing::{CROSSSLOT, Sent};
+use crate::context::routing::Sent;
 use crate::parameters::request_bytes_max;
 use crate::requests::databases;
 use crate::requests::scripting::{NO_LEASE, Scripting};
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
+use crate::two_phase::plan::{Divided, Whole};
 use crate::waits;
 use cluster::control::Feature;
 use commands::users::{Denial, Place, User};
@@ -41,6 +42,9 @@ const WATCHED_BYTES_MAX: usize = 4 << 20;
 pub(crate) const EXEC_HAS_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
 
+const WATCHES_SEVERAL: &str = "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces or shards): WATCH them one \
+     by one, which has the same effect";
+
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
 const NO_MOVE: &str = "ERR MOVE is not allowed inside a transaction: each database is a group of its own, and a transaction is of one \
@@ -56,6 +60,8 @@ pub(crate) enum Then<'s> {
     Watch(Sent<'s>),
     /// A transaction is sent to its group.
     Send(Execution),
+    /// A transaction of several groups is carried out by all of them, if it can be divided.
+    Divide(Result<Divided, Whole>, Pending),
     /// Items of a transaction that needs no group are carried out.
     Answer(Vec<Item>),
 }
@@ -140,7 +146,7 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
         refuse_queued(cx, client, &user, number);
         return None;
     }
-    let Gathered { is_broken, is_lost, draft, items, origin, .. } = gathered;
+    let Gathered { is_broken, is_lost, draft, items, origins, watched, .. } = gathered;
     if is_broken {
         let error = "EXECABORT Transaction discarded because of previous errors.";
         cx.answer(client, |replies| replies.error(error));
@@ -155,18 +161,26 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
     } else {
         Some(cx.database_of(client).default_group())
     };
-    // Check this first: a transaction that spans groups can never succeed, while an abort makes the client try
-    // again.
-    let Some(group) = group else {
-        cx.answer(client, |replies| replies.error(CROSSSLOT));
-        return None;
-    };
+    let database = cx.database_of(client);
+    let divided = group.is_none().then(|| {
+        let watched_in = |group| origins.get(&group).copied().unwrap_or(0);
+        Divided::of_transaction(&transaction, |key| database.group_of(key), watched_in)
+    });
     // The keys may have moved to another group since, which does not know their versions.
-    let has_moved = origin.is_some_and(|(watched_in, _)| group != watched_in);
-    if is_lost || !has_versions || has_moved {
+    let has_moved = watched.iter().any(|(key, watched_in)| database.group_of(key) != *watched_in);
+    // Look at this first: what cannot be divided can never succeed, while an abort makes the client try again.
+    let can_succeed = !matches!(divided, Some(Err(_)));
+    if can_succeed && (is_lost || !has_versions || has_moved) {
         cx.answer(client, |replies| replies.push(Reply::NullArray));
         return None;
     }
+    let group = match (divided, group) {
+        (Some(divided), _) => {
+            return Some(Then::Divide(divided, Pending::Exec { items, alone: false }));
+        }
+        (None, Some(group)) => group,
+        (None, None) => unreachable!("what has no group is divided"),
+    };
     if draft.is_empty() && !is_watching {
         return Some(Then::Answer(items));
     }
@@ -474,7 +488,7 @@ fn watch<'s>(
             return None;
         }
     };
-    let new: BTreeSet<&[u8]> = keys.iter().filter(|key| !gathered.watched.contains(*key)).collect();
+    let new: BTreeSet<&[u8]> = keys.iter().filter(|key| !gathered.watched.contains_key(*key)).collect();
     let new_bytes: usize = new.iter().map(|key| key.len()).sum();
     let refusal = if gathered.watched.len() + new.len() > WATCHED_KEYS_MAX {
         Some(format!("ERR more than {WATCHED_KEYS_MAX} keys would be watched"))
@@ -493,7 +507,7 @@ fn watch<'s>(
     }
     let keys = List::build(scratch, new);
     let Some(group) = cx.group_of(client, &Command::Watch { keys }) else {
-        cx.answer(client, |replies| replies.error(CROSSSLOT));
+        cx.answer(client, |replies| replies.error(WATCHES_SEVERAL));
         return None;
     };
     let mut kept = Vec::new();

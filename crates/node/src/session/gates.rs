@@ -58,6 +58,8 @@ pub(crate) enum Gate {
     Leadership,
     /// Earlier requests of the same client, to the same group, may be elsewhere.
     Order,
+    /// Keys of a group here are locked by transactions, or the request takes part in one.
+    Locked,
 }
 
 /// A set of closed gates.

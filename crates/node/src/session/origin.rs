@@ -29,6 +29,8 @@ pub(crate) enum Origin {
     Move,
     /// A request to another node for a value, since it is damaged here: the sequence is the fetch's number.
     Value,
+    /// A record of a transaction over several groups: the sequence is the question's number.
+    TwoPhase,
     /// A request of this node itself, which it repeats if necessary: nothing waits for the outcome.
     Unawaited,
 }
@@ -49,6 +51,7 @@ const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
 const MOVE: u64 = 3;
 const VALUE: u64 = 4;
+const TWO_PHASE: u64 = 5;
 
 impl Origin {
     #[inline]
@@ -66,6 +69,7 @@ impl Origin {
             UNAWAITED if rest == CHANGES => Origin::Changes,
             UNAWAITED if rest == MOVE => Origin::Move,
             UNAWAITED if rest == VALUE => Origin::Value,
+            UNAWAITED if rest == TWO_PHASE => Origin::TwoPhase,
             _ => Origin::Unawaited,
         }
     }
@@ -85,6 +89,7 @@ impl Origin {
             Origin::Changes => (UNAWAITED, CHANGES),
             Origin::Move => (UNAWAITED, MOVE),
             Origin::Value => (UNAWAITED, VALUE),
+            Origin::TwoPhase => (UNAWAITED, TWO_PHASE),
             Origin::Unawaited => (UNAWAITED, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
@@ -130,6 +135,7 @@ mod tests {
             Origin::Changes,
             Origin::Move,
             Origin::Value,
+            Origin::TwoPhase,
             Origin::Unawaited,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);

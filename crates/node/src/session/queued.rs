@@ -4,7 +4,7 @@ use super::Session;
 use commands::users::User;
 use kv::codec::Reader;
 use kv::{Draft, Reply, Version, Watched};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -19,10 +19,10 @@ pub(crate) struct Gathered {
     pub(crate) is_lost: bool,
     /// Watched keys, and the commands on the data.
     pub(crate) draft: Draft,
-    /// The group in which the keys were watched, and its leadership at that time.
-    pub(crate) origin: Option<(u16, u64)>,
-    /// The watched keys, to recognize a key that is watched already.
-    pub(crate) watched: BTreeSet<Vec<u8>>,
+    /// The groups in which keys were watched, each with its leadership at that time.
+    pub(crate) origins: BTreeMap<u16, u64>,
+    /// The watched keys, to recognize a key that is watched already, each with its group at that time.
+    pub(crate) watched: BTreeMap<Vec<u8>, u16>,
     /// The total length of these keys, in bytes.
     pub(crate) watched_bytes: usize,
     /// All queued requests, in order.
@@ -125,8 +125,9 @@ impl Gathered {
 
     /// Takes the versions of watched keys from a reply; false if the reply has another form.
     pub(crate) fn take_versions(&mut self, origin: (u16, u64), keys: &[u8], reply: &[u8]) -> bool {
-        // Versions of different groups, or leaderships of one, cannot be compared with one record.
-        self.is_lost |= *self.origin.get_or_insert(origin) != origin;
+        let (group, leadership) = origin;
+        // Versions of different leaderships of a group cannot be compared with one record.
+        self.is_lost |= *self.origins.entry(group).or_insert(leadership) != leadership;
         let (mut keys, mut versions) = (Reader::new(keys), Reader::new(reply));
         let mut version = || match Reply::decode(&mut versions) {
             Ok(Reply::Integer(version)) => Some(version as Version),
@@ -137,9 +138,10 @@ impl Gathered {
         while let Ok(key) = keys.bytes() {
             let Some(version) = version() else { return false };
             // A client that watches a key twice wants to know of any change since the first time.
-            if self.watched.insert(key.to_vec()) {
+            if !self.watched.contains_key(key) {
+                self.watched.insert(key.to_vec(), group);
                 self.watched_bytes += key.len();
-                self.draft.watch(origin.1, Watched { key, version, floor });
+                self.draft.watch(leadership, Watched { key, version, floor });
             }
         }
         true

@@ -1,0 +1,401 @@
+//! Transactions over several groups: what this node coordinates for its clients, and what it does as the leader of groups that
+//! take part. `docs/design/transactions.md` has the protocol, and why it is right.
+//!
+//! `plan` divides a request and joins the replies; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
+//! leader knows of locked keys before its table does.
+
+pub(crate) mod list;
+pub(crate) mod plan;
+
+use crate::context::Context;
+use crate::context::routing::CROSSSLOT;
+use crate::groups::Group;
+use crate::session::gates::Gate;
+use crate::session::origin::{Asked, Origin};
+use crate::session::{ClientId, Pending};
+use cluster::control::Feature;
+use kv::codec::Reader;
+use kv::{Command, Reply, ReplyBuffer, TransactionId, Version};
+use list::{Judged, Locks};
+use plan::{Divided, SHARED_KEYS_MAX, Whole};
+use protocol::leader_follower::{Acks, Durability};
+use protocol::two_phase::{self, Action, Coordinator, Ended, Planned, Resolver, What};
+use protocol::{Outcome as Ending, Request, Result as Outcome, Ticket};
+use std::collections::BTreeMap;
+
+/// How often this node looks for transactions that are held here and that nobody ends.
+const LOOK_US: u64 = 50_000;
+
+/// After this time a transaction that is held here is resolved, whatever its coordinator does.
+const HELD_US_MAX: u64 = 1_000_000;
+
+/// The same where the coordinator's node is not reached.
+const ABANDONED_US: u64 = 100_000;
+
+/// After this time a transaction is given up that depends on a group which does not exist any more.
+const ORPHANED_US: u64 = 5_000_000;
+
+const LATE: &str =
+    "TRYAGAIN LOCKED other transactions held the keys for too long; nothing was done, try again";
+
+const UNKNOWN: &str = "UNKNOWN not all keyspaces of the transaction have answered in time; all of it may still take effect, or nothing";
+
+/// The transactions over several groups that concern this node.
+#[derive(Debug, Default)]
+pub(crate) struct TwoPhase {
+    /// There is none before this start of the node is in the map.
+    coordinator: Option<Coordinator>,
+    resolver: Resolver,
+    /// The clients' requests that are under way, by number.
+    requests: BTreeMap<u64, (Ticket, Divided)>,
+    newest_request: u64,
+    /// The records that have no outcome yet, by the number of their tickets.
+    questions: BTreeMap<u64, Question>,
+    newest_question: u64,
+    /// By the group that this node leads.
+    lists: BTreeMap<u16, Locks>,
+    /// Since when transactions are held by groups that this node leads, on the monotonic clock.
+    held_since_us: BTreeMap<(u16, TransactionId), u64>,
+    looked_us: u64,
+}
+
+/// A record that was handed to a group.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    group: u16,
+    asked: two_phase::Asked,
+    /// The group for which the resolver has asked; `None`: the coordinator has.
+    holder: Option<u16>,
+}
+
+impl TwoPhase {
+    // Coordinating.
+
+    /// Begins a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone.
+    ///
+    /// # Errors
+    /// The error for the client: nothing was begun.
+    pub(crate) fn begin(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        divided: Result<Divided, Whole>,
+        pending: Option<Pending>,
+    ) -> Result<(), String> {
+        let divided = divided.map_err(|why| match why {
+            Whole::NeedsAll => CROSSSLOT.to_owned(),
+            Whole::TooManyKeys => {
+                format!("ERR more than {SHARED_KEYS_MAX} keys of several keyspaces or shards in one request")
+            }
+        })?;
+        if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
+            return Err(CROSSSLOT.to_owned());
+        }
+        divided.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
+        let shares = divided.shares().ok_or(CROSSSLOT)?;
+        let bytes_max = cx.configuration.long_command_bytes / 2;
+        if let Some((group, share)) = shares.iter().find(|(_, share)| share.len() > bytes_max) {
+            let (name, bytes) = (cx.groups[*group].name(), share.len());
+            return Err(format!(
+                "ERR the part of the transaction in '{name}' has {bytes} bytes, and at most {bytes_max} may be in one of several \
+                 keyspaces or shards"
+            ));
+        }
+        if self.coordinator.is_none() {
+            self.coordinator = coordinator(cx);
+        }
+        let Some(coordinator) = &mut self.coordinator else {
+            return Err(cx.admission.explanation().to_owned());
+        };
+        let deciding = deciding(cx, divided.groups());
+        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
+        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
+        // The client's next request sees what this one has done.
+        session.close_gate();
+        divided.written().for_each(|group| session.wrote(group));
+        if let Some(pending) = pending {
+            session.expect(pending);
+        }
+        let ticket = session.begin(false);
+        self.newest_request += 1;
+        self.requests.insert(self.newest_request, (ticket, divided));
+        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let mut actions = Vec::new();
+        coordinator.begin((self.newest_request, cx.now.unix_ms), planned, deadline_us, &mut actions);
+        self.carry_out(cx, None, actions);
+        Ok(())
+    }
+
+    /// Takes the outcome of a record.
+    pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+        let Some(Question { group, asked, holder }) = self.questions.remove(&number) else { return };
+        let (now_us, mut actions) = (cx.now.monotonic_us, Vec::new());
+        match holder {
+            Some(holder) => {
+                self.resolver.answered(holder, (group, asked), (result, reply), now_us, &mut actions);
+            }
+            None => {
+                let Some(coordinator) = &mut self.coordinator else { return };
+                if let (Outcome::Done { offset, .. }, What::Prepare) = (result, asked.what)
+                    && let Some(request) = coordinator.ticket_of(asked.id)
+                    && let Some((ticket, _)) = self.requests.get(&request)
+                {
+                    saw(cx, *ticket, group, offset);
+                }
+                coordinator.answered(group, asked, (result, reply), now_us, &mut actions);
+            }
+        }
+        self.carry_out(cx, holder, actions);
+    }
+
+    fn carry_out(&mut self, cx: &mut Context, holder: Option<u16>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Submit { group, asked, record } => {
+                    self.newest_question += 1;
+                    self.questions.insert(self.newest_question, Question { group, asked, holder });
+                    let command = Command::decode(&mut Reader::new(&record)).expect("it was encoded here");
+                    let timeout_us = cx.configuration.command_timeout_ms * 1000;
+                    // A group that lets it wait for its keys says so before the client is told that its outcome is not known.
+                    let limit = self.coordinator.as_ref().filter(|_| asked.what == What::Prepare);
+                    let limit_us = limit.and_then(|it| it.deadline_us(asked.id)).unwrap_or(u64::MAX);
+                    let limit_us = limit_us.saturating_sub(timeout_us / 10);
+                    let deadline_us = limit_us.clamp(cx.now.monotonic_us, cx.now.monotonic_us + timeout_us);
+                    let ticket = Origin::TwoPhase.ticket(self.newest_question);
+                    let (follows, seen, hops, leadership) = (false, Version::MAX, 0, 0);
+                    let asked = Asked { ticket, follows, seen, deadline_us, hops, leadership };
+                    cx.submit(group, asked, &Request::Command(&command));
+                }
+                Action::End { ticket, ended } => self.end(cx, ticket, ended),
+            }
+        }
+    }
+
+    /// Answers a client's request.
+    fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
+        let Some((ticket, divided)) = self.requests.remove(&request) else { return };
+        let group = divided.groups().next().unwrap_or(0);
+        let done = Outcome::Done { version: 0, offset: 0 };
+        let mut replies = ReplyBuffer::new();
+        let result = match ended {
+            Ended::Done(shares) => {
+                replies = divided.join(&shares);
+                done
+            }
+            Ended::Changed => {
+                replies.push(Reply::NullArray);
+                done
+            }
+            Ended::Refused(error) if !error.is_empty() => {
+                replies.extend_encoded(&error);
+                // The leader of a group has changed since its keys were watched.
+                if Reply::first(&error) == Reply::NullArray { done } else { Outcome::Refused }
+            }
+            Ended::Refused(_) => {
+                replies.error(LATE);
+                Outcome::Refused
+            }
+            Ended::Unknown => {
+                replies.error(UNKNOWN);
+                Outcome::Unknown
+            }
+        };
+        cx.complete_with(ticket, group, result, replies);
+    }
+
+    // Taking part.
+
+    /// Decides about a command that this node is about to hand to its replica of a group, and notes what it locks and unlocks.
+    pub(crate) fn judge<'c>(
+        &mut self,
+        cx: &mut Context,
+        id: u16,
+        ticket: Ticket,
+        deadline_us: u64,
+        command: &Command<'c>,
+    ) -> Judged<'c> {
+        let Group { replica, granted, .. } = &mut cx.groups[id];
+        // Another replica redirects it to the leader.
+        let Some((replica, leads_in)) = replica.as_ref().and_then(|it| Some((it, it.leads_in()?))) else {
+            return Judged::Goes;
+        };
+        let list = self.lists.entry(id).or_default();
+        let judged = list.judge(replica.table(), leads_in, ticket, command);
+        if let (Judged::Goes, Command::TwoPhase(_)) = (judged, command) {
+            // Its outcome is of interest, whatever it adds.
+            granted.begin(ticket, 0, deadline_us);
+        }
+        if !list.is_empty() {
+            cx.gates.set(Gate::Locked, true);
+        }
+        judged
+    }
+
+    /// Takes the outcomes of a group's requests. Returns whether waiting requests may go on.
+    #[cold]
+    pub(crate) fn settle(&mut self, group: u16, outcomes: &[Ending]) -> bool {
+        let Some(list) = self.lists.get_mut(&group) else { return false };
+        outcomes.iter().fold(false, |any, outcome| list.ended(outcome.ticket) || any)
+    }
+
+    /// Begins a look at all requests that wait in a group.
+    pub(crate) fn begin_pass(&mut self, group: u16) {
+        if let Some(list) = self.lists.get_mut(&group) {
+            list.begin_pass();
+        }
+    }
+
+    /// Closes the gate of commands while something is locked here, or about to be.
+    #[cold]
+    pub(crate) fn set_gate(&mut self, cx: &mut Context) {
+        let leads_in = |cx: &Context, group| cx.groups.get(group)?.replica.as_ref()?.leads_in();
+        self.lists.retain(|group, list| !list.is_empty() && list.is_of(leads_in(cx, *group)));
+        cx.gates.set(Gate::Locked, self.is_on(cx));
+    }
+
+    /// Whether something is locked here, or about to be.
+    pub(crate) fn is_on(&self, cx: &Context) -> bool {
+        let mut replicas = cx.groups.iter().filter_map(|(_, group)| group.replica.as_ref());
+        self.lists.values().any(|list| !list.is_empty())
+            || replicas.any(|replica| replica.table().two_phase().locks_any())
+    }
+
+    // From time to time.
+
+    /// When [`TwoPhase::tick`] has something to do.
+    pub(crate) fn wakeup_us(&self, cx: &Context) -> u64 {
+        let coordinator = self.coordinator.as_ref().map_or(u64::MAX, Coordinator::wakeup_us);
+        let looks = cx.gates.has(Gate::Locked) || !self.resolver.is_empty();
+        let look_us = if looks { self.looked_us + LOOK_US } else { u64::MAX };
+        coordinator.min(look_us)
+    }
+
+    /// Sends again what was lost, and resolves what nobody ends.
+    #[cold]
+    pub(crate) fn tick(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let mut actions = Vec::new();
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.tick(now_us, &mut actions);
+        }
+        self.carry_out(cx, None, actions);
+        if now_us >= self.looked_us + LOOK_US {
+            self.looked_us = now_us;
+            self.look(cx);
+        }
+    }
+
+    /// Looks for transactions that are held by groups which this node leads, and has those resolved that nobody ends.
+    fn look(&mut self, cx: &mut Context) {
+        let now_us = cx.now.monotonic_us;
+        let TwoPhase { coordinator, resolver, held_since_us, .. } = self;
+        let (mut held, mut begun) = (BTreeMap::new(), Vec::new());
+        for (group, Group { replica, .. }) in cx.groups.iter() {
+            let Some(replica) = replica.as_ref().filter(|replica| replica.is_leader()) else { continue };
+            for (id, header) in replica.table().two_phase().prepared() {
+                let since_us = *held_since_us.get(&(group, id)).unwrap_or(&now_us);
+                held.insert((group, id), since_us);
+                let is_gone = |(other, decides): (u16, bool)| decides && cx.groups.get(other).is_none();
+                let is_orphan = now_us >= since_us + ORPHANED_US && header.groups().any(is_gone);
+                let is_own = coordinator.as_ref().is_some_and(|it| it.has(id));
+                let node = id.coordinator.node;
+                let is_reached = node == cx.configuration.node || cx.peers.is_up(node);
+                let patience_us = if is_reached { HELD_US_MAX } else { ABANDONED_US };
+                if is_orphan || !is_own && now_us >= since_us + patience_us {
+                    begun.push((group, header.bytes().to_vec(), is_orphan));
+                }
+            }
+        }
+        *held_since_us = held;
+        resolver.retain(|group, id| held_since_us.contains_key(&(group, id)));
+        for (group, header, is_orphan) in begun {
+            let mut actions = Vec::new();
+            let header = kv::Header::of(&header).expect("it was a header");
+            match is_orphan {
+                true => {
+                    let exists = |group| cx.groups.get(group).is_some();
+                    self.resolver.abandon(group, header, exists, now_us, &mut actions);
+                }
+                false => self.resolver.begin(group, header, now_us, &mut actions),
+            }
+            self.carry_out(cx, Some(group), actions);
+        }
+    }
+
+    /// Checks the lists of locks.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        self.lists.values().for_each(Locks::check_invariants);
+    }
+}
+
+/// The coordinator of this start of the node. Its name is the version of the map that has the start: each start is registered there,
+/// so later ones have greater names.
+fn coordinator(cx: &Context) -> Option<Coordinator> {
+    let (node, own) = (cx.configuration.node, &cx.configuration);
+    let start = cx.map.nodes.get(&node)?.start;
+    let is_registered = (start.identity, start.life) == (own.identity, own.life);
+    let name = kv::Coordinator { node, life: cx.map.version };
+    (cx.admission.is_admitted() && is_registered).then(|| Coordinator::new(name))
+}
+
+/// Whether a client keeps what it reads. It could not be told what changes: see `following/tracking`.
+fn is_caching(cx: &Context, client: ClientId) -> bool {
+    cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some())
+}
+
+/// Notes what a client has seen of a group.
+fn saw(cx: &mut Context, ticket: Ticket, group: u16, offset: Version) {
+    if let Origin::Session(client) = Origin::of(ticket)
+        && let Some(session) = cx.clients.sessions.get_mut(client)
+    {
+        session.saw(group, offset);
+    }
+}
+
+/// Whether a group can take part in transactions over several groups.
+///
+/// # Errors
+/// The error for the client.
+fn takes_part(group: &Group) -> Result<(), String> {
+    let keyspace = &group.keyspace;
+    let why = if !keyspace.has_leader() {
+        "has registers, which have no order"
+    } else if keyspace.acks == Acks::None {
+        "has acks = \"none\", and may forget what it has promised"
+    } else if keyspace.coding().is_some() || keyspace.spills() {
+        "has values that are not in memory whole"
+    } else {
+        return Ok(());
+    };
+    let name = keyspace.name();
+    Err(format!("{CROSSSLOT}, and '{name}' takes part in no transaction over several: it {why}"))
+}
+
+/// The groups whose votes decide: all, if they fail together anyway; else the one with the strongest promise.
+fn deciding(cx: &Context, groups: impl Iterator<Item = u16>) -> Vec<u16> {
+    let promise = |group: &u16| {
+        let Group { keyspace, members, .. } = &cx.groups[*group];
+        let durability = match keyspace.durability() {
+            Durability::None => 0,
+            Durability::Os => 1,
+            Durability::Fsync => 2,
+        };
+        let failures = match keyspace.acks {
+            Acks::Count(count) => usize::from(count).min(members.len() - 1),
+            Acks::All => members.len() - 1,
+            _ => (members.len() - 1) / 2,
+        };
+        (durability, failures, members)
+    };
+    let all: Vec<u16> = groups.collect();
+    let strongest = all.iter().copied().max_by_key(|group| {
+        let (durability, failures, _) = promise(group);
+        (durability, failures, std::cmp::Reverse(*group))
+    });
+    let are_alike = all.iter().all(|group| promise(group) == promise(&all[0]));
+    if are_alike { all } else { strongest.into_iter().collect() }
+}
