@@ -26,6 +26,10 @@ pub enum Fault {
     QueueGivenBackBehind,
     /// Random removals from a set depend on the reads that this replica happened to answer.
     SetDrawnApart,
+    /// Reads show keys that a transaction over several groups has locked.
+    LockedKeyRead,
+    /// A group forgets that it has refused a transaction, and prepares it later.
+    RefusalForgotten,
     /// A follower ignores which key its leader evicts, and evicts the one that it would choose itself.
     EvictsApart,
     /// Followers of changes do not learn that a snapshot has replaced the table.

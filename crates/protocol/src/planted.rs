@@ -133,6 +133,18 @@ pub enum Fault {
     ClockUnbounded,
     /// Any protocol: a write of unknown outcome is reported as refused.
     UnknownReportedAsRefused,
+    /// Transactions: the coordinator commits one when a single group has prepared it.
+    VotesNotAwaited,
+    /// Transactions: a group gives one up that it has prepared, without asking those that decide.
+    GivesUpAlone,
+    /// Transactions: reads show locked keys.
+    LockedKeyRead,
+    /// Transactions: one whose outcome is not known is begun again under another name.
+    RepeatedAfterUnknown,
+    /// Transactions: a vote counts although it may never have been recorded.
+    UnknownTakenForVote,
+    /// Transactions: a group forgets that it has refused one, and prepares it later.
+    RefusalForgotten,
     /// Tracking: an invalidation is sent at once, and not behind the reply of a read that is under way.
     InvalidatedBeforeReply,
     /// Tracking: clients keep cached reads although the replica here has not shown that it is up to date.
@@ -165,6 +177,16 @@ impl Fault {
 
     /// The faults planted in lists and sets that need more than waiting clients.
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
+
+    /// The faults planted in transactions over several groups.
+    pub const OF_TWO_PHASE: [Fault; 6] = [
+        Fault::VotesNotAwaited,
+        Fault::GivesUpAlone,
+        Fault::LockedKeyRead,
+        Fault::RepeatedAfterUnknown,
+        Fault::UnknownTakenForVote,
+        Fault::RefusalForgotten,
+    ];
 
     /// The faults planted in eviction.
     pub const OF_EVICTION: [Fault; 2] = [Fault::EvictsApart, Fault::EvictsWithoutPolicy];
@@ -201,6 +223,8 @@ pub(crate) fn in_table(planted: Planted) -> kv::planted::Planted {
         Fault::QueueClaimedGivenBack => Some(InTable::QueueClaimedGivenBack),
         Fault::QueueGivenBackBehind => Some(InTable::QueueGivenBackBehind),
         Fault::SetDrawnApart => Some(InTable::SetDrawnApart),
+        Fault::LockedKeyRead => Some(InTable::LockedKeyRead),
+        Fault::RefusalForgotten => Some(InTable::RefusalForgotten),
         Fault::EvictsApart => Some(InTable::EvictsApart),
         Fault::CachesOutliveSnapshot => Some(InTable::SnapshotNotNoted),
         Fault::ChangesOutliveSnapshot => Some(InTable::HistoryOutlivesSnapshot),

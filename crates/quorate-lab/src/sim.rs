@@ -67,6 +67,9 @@ pub(crate) struct SimArgs {
     /// There are clients that read all changes of a keyspace
     #[arg(long)]
     changes: bool,
+    /// Clients make transactions over several keyspaces and shards, where these can
+    #[arg(long)]
+    across: bool,
     /// There are clients that make backups, which are restored into another cluster at the end
     #[arg(long)]
     backup: bool,
@@ -164,6 +167,7 @@ fn simulate(args: &SimArgs) -> Result<ExitCode> {
         bounded: args.bounded,
         changes: args.changes,
         releases: args.releases,
+        across: args.across,
         backup: args.backup,
         recovery: args.recovery,
         busy: args.busy,

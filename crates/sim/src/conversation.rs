@@ -5,6 +5,7 @@
 //! that sends them runs beside its node; the client itself sends one request and gets one reply. Both keys count the
 //! transactions that took effect, and change only together.
 
+use crate::across::Across;
 use crate::operation::{Operation, Reply};
 use std::collections::VecDeque;
 use wire::resp::ArgumentsBuffer;
@@ -12,8 +13,15 @@ use wire::resp::ArgumentsBuffer;
 /// The transaction in progress on a client's connection to its node. Requests that arrive during it wait.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
-    pub(crate) current: Option<Conversation>,
+    pub(crate) current: Option<Current>,
     pub(crate) later: VecDeque<Operation>,
+}
+
+/// A transaction in progress.
+#[derive(Debug)]
+pub(crate) enum Current {
+    Watching(Conversation),
+    Across(Across),
 }
 
 /// One transaction.

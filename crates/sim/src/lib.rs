@@ -7,6 +7,7 @@
 //! (what a seed means), `disk` (a machine's disk), `events` and `world` (what happens), `record` and `judge` (the
 //! replies that clients got, and whether they can be right), `shrink` (finds a smaller run that still fails).
 
+mod across;
 mod buffers;
 mod caching;
 mod clients;

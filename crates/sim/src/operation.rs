@@ -35,6 +35,10 @@ pub(crate) enum Kind {
     GetFleeting,
     /// A transaction with `WATCH`, on separate pairs of keys: see [`crate::conversation`].
     Transact,
+    /// A transaction over several keyspaces and shards, on separate lists: see [`crate::across`].
+    Across,
+    /// Such a transaction that reads all of these lists.
+    ReadAcross,
     /// `EVAL` of [`SCRIPT`], on counters.
     Script,
     /// `RPUSH` of a value that no other operation ever pushes, on separate keys.
@@ -120,6 +124,11 @@ impl Kind {
         matches!(self, Kind::Take | Kind::TakeLowest)
     }
 
+    /// Whether it takes several requests, which the part of the client beside its node sends.
+    pub(crate) fn is_conversation(self) -> bool {
+        matches!(self, Kind::Transact | Kind::Across | Kind::ReadAcross)
+    }
+
     /// Whether observers repeat it until no element is left.
     pub(crate) fn empties(self) -> bool {
         self.waits() || matches!(self, Kind::Draw | Kind::PopLowest | Kind::Deliver | Kind::Acknowledge)
@@ -159,7 +168,7 @@ pub(crate) struct Key {
     /// The keyspace's index in the scenario.
     pub(crate) space: u8,
     /// `k` for plain keys, `n` for counters, `e` for keys that expire, `p` for pairs, `l` for locks, `f` for guarded
-    /// keys, `q` for lists, `m` for sets, `z` for sorted sets, `x` for streams.
+    /// keys, `a` for lists of transactions over several keyspaces, `q` for lists, `m` for sets, `z` for sorted sets, `x` for streams.
     pub(crate) class: u8,
     pub(crate) number: u8,
 }
@@ -228,6 +237,7 @@ impl Operation {
             Kind::Increment => b"INCR",
             Kind::GetAndSet => b"GETSET",
             Kind::Transact => b"TRANSACT",
+            Kind::Across | Kind::ReadAcross => b"ACROSS",
             Kind::Push => b"RPUSH",
             Kind::Take => b"BLPOP",
             Kind::PushFront => b"LPUSH",

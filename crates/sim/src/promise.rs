@@ -291,6 +291,22 @@ impl Space {
         is_ordered && keyspace.shards == 1 && !self.is_created
     }
 
+    /// Whether it takes part in transactions over several keyspaces, and keeps what these write.
+    pub(crate) fn takes_part_in_transactions(&self) -> bool {
+        let keyspace = &self.keyspace;
+        let is_ordered = !self.protocol.has_registers() && self.acks != Acks::None;
+        let is_whole = !self.is_coded() && !self.is_spilled();
+        is_ordered && is_whole && keyspace.memory_max == 0 && !self.is_created
+    }
+
+    /// Divides it into shards, unless clients read its changes.
+    pub(crate) fn set_shards(&mut self, shards: u16) {
+        if !self.text.contains(" changes_bytes=") && self.keyspace.shards == 1 {
+            self.text += &format!(" shards={shards}");
+            self.keyspace = Keyspace::parse(&self.text).unwrap_or_default();
+        }
+    }
+
     /// Makes the keyspace keep its latest changes.
     pub(crate) fn keep_changes(&mut self, bytes: u64) {
         self.text += &format!(" changes_bytes={bytes}");

@@ -3,6 +3,7 @@
 use crate::caching::Outlasted;
 use crate::events::Place;
 use crate::operation::{Kind, Operation, Reply};
+use std::collections::BTreeMap;
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) entries: Vec<Entry>,
+    /// The lists that operations of kind `Across` have read, by the operations' numbers.
+    pub(crate) reads: BTreeMap<u32, Vec<Vec<Vec<u8>>>>,
 }
 
 impl Record {

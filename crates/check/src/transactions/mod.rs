@@ -270,6 +270,15 @@ impl Transactions {
 }
 
 impl Violation {
+    /// The places of the transactions that show it, in the history.
+    pub fn places(&self) -> Vec<usize> {
+        match self {
+            Violation::Cycle(cycle) => cycle.iter().map(|(place, _)| *place).collect(),
+            Violation::Impossible { reader, .. } => vec![*reader],
+            Violation::AppendedTwice { by, .. } => by.to_vec(),
+        }
+    }
+
     /// The violation in words, with one line for each transaction of a contradiction.
     pub fn words(&self, history: &Transactions) -> String {
         let text = |bytes: &[u8]| format!("'{}'", bytes.escape_ascii());

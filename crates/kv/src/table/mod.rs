@@ -71,6 +71,7 @@ use crate::command::{By, Command, Condition, Expiry, List, SetAnswer, SortedComm
 use crate::glob::Pattern;
 use crate::limits::WALKED_BYTES_MAX;
 use crate::locks::{LockEvent, Locks};
+use crate::planted::Fault;
 use crate::queues::Queues;
 use crate::reply::{Reads, ReplyBuffer};
 use crate::two_phase::TwoPhase;
@@ -589,7 +590,7 @@ impl Table {
     pub fn read(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         let now = latest(now);
         if self.is_observed {
-            if self.is_blocked(command) {
+            if self.is_blocked(command) && !self.queues.has_planted(Fault::LockedKeyRead) {
                 return Table::refuse_blocked(out);
             }
             self.note_misses(command, now);

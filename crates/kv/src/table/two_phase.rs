@@ -10,6 +10,7 @@ use super::{Record, Table};
 use crate::Version;
 use crate::codec::Reader;
 use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
+use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::two_phase::{Prepared, TwoPhase, Vote};
 use std::collections::BTreeMap;
@@ -95,6 +96,13 @@ impl Table {
     ) {
         match *command {
             TwoPhaseCommand::Prepare { header, share, .. } => self.prepare(header, share, record, out),
+            TwoPhaseCommand::Resolve { header }
+                if self.queues.has_planted(Fault::RefusalForgotten)
+                    && self.two_phase.vote(header.id()) == Vote::Unknown =>
+            {
+                out.array(1);
+                out.push(Reply::Status(Vote::Refused.word().as_bytes()));
+            }
             TwoPhaseCommand::Resolve { header } => {
                 self.two_phase.resolve(header);
                 self.answer_vote(header.id(), out);

@@ -168,6 +168,12 @@ impl Group {
         !(self.waiting.is_empty() && self.under_way.is_empty())
     }
 
+    /// The leadership of this node's replica, if that leads: its number differs from those of its earlier ones.
+    pub(crate) fn leads_in(&self) -> Option<u64> {
+        let replica = self.replica.as_ref().filter(|replica| replica.is_leader())?;
+        replica.leads_in().or_else(|| self.configured.as_ref().map(|configured| configured.epoch))
+    }
+
     /// Whether turns may skip the group.
     fn may_be_quiescent(&self) -> bool {
         self.tail.is_settled() && self.replica.as_ref().is_none_or(|replica| replica.is_resting())

@@ -23,6 +23,7 @@ use crate::operators::notes;
 use crate::requests::completing::Completing;
 use crate::requests::long::LongCommands;
 use crate::session::gates::Gate;
+use crate::two_phase::TwoPhase;
 use crate::values::Sweep;
 use crate::values::Values;
 use crate::waits::Waits;
@@ -110,7 +111,7 @@ impl Node {
             begun_us: now.monotonic_us,
             gathers: Default::default(),
             moves: Default::default(),
-            two_phase: Default::default(),
+            two_phase: TwoPhase::new(planted),
             asking: Default::default(),
             recent: Default::default(),
             history: Default::default(),

@@ -147,6 +147,7 @@ impl Node {
                 Ok(command) => {
                     // The next leader gives it another bound, which may be this node.
                     grants::release(&mut self.cx, group, ticket);
+                    self.two_phase.withdraw(group, ticket);
                     let command = match command {
                         Command::Bounded(bounded) => bounded.command(),
                         command => command,

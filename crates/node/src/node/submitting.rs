@@ -215,6 +215,7 @@ impl Node {
         if let Some(to) = redirect {
             effects.outcomes.pop();
             target.commits.abandon(ticket);
+            self.two_phase.withdraw(group, ticket);
             if self.cx.gates.has(Gate::Spans) {
                 self.cx.spans.abandon_inner(ticket);
             }

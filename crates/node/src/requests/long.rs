@@ -29,7 +29,7 @@ use crate::session::origin::Origin;
 use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Reader;
-use kv::{Command, Coordinator, Padded, Reply, ValueId};
+use kv::{Command, Coordinator, Padded, Reply, Transaction, TwoPhaseCommand, ValueId};
 use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -151,8 +151,14 @@ impl LongCommands {
         {
             session.close_gate_now();
         }
+        let leadership =
+            |transaction: &Transaction<'_>| transaction.is_watching().then(|| transaction.epoch());
         let watched_in = match command.unbounded(&mut None) {
-            Command::Transaction(transaction) if transaction.is_watching() => Some(transaction.epoch()),
+            Command::Transaction(transaction) => leadership(transaction),
+            Command::TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => match share.command() {
+                Command::Transaction(transaction) => leadership(&transaction),
+                _ => None,
+            },
             _ => None,
         };
         cx.counters.long_writes += 1;

@@ -4,6 +4,7 @@
 //! The list belongs to one leadership. What an earlier one has proposed is in the table, or will be refused there
 //! ([`kv::BLOCKED`]).
 
+use kv::codec::Reader;
 use kv::{Age, Command, Header, Table, TransactionId, TwoPhaseCommand};
 use protocol::Ticket;
 use std::collections::BTreeMap;
@@ -59,6 +60,11 @@ impl Locks {
         leads_in == Some(self.leads_in)
     }
 
+    /// Whether the request with this ticket is a record of a transaction that has no outcome yet.
+    pub(crate) fn has(&self, ticket: Ticket) -> bool {
+        self.tickets.contains_key(&ticket)
+    }
+
     /// Begins a look at all that wait: whether a command on all keys is among them is found again.
     pub(crate) fn begin_pass(&mut self) {
         self.has_barrier = false;
@@ -75,6 +81,18 @@ impl Locks {
     ) -> Judged<'c> {
         if self.leads_in != leads_in {
             *self = Locks { leads_in, ..Locks::default() };
+        }
+        // It may have come before, and have left without an outcome.
+        self.ended(ticket);
+        // The parts of a long one are in the table.
+        if let Command::LongEnd { id, .. } = *command
+            && let Some(Ok(whole)) = table.long_command(id).map(|it| Command::decode(&mut Reader::new(it)))
+        {
+            return match self.judge(table, leads_in, ticket, &whole) {
+                Judged::Waits => Judged::Waits,
+                // It cannot be replaced here. The command on all keys waits for it, too.
+                Judged::Goes | Judged::Refused(_) => Judged::Goes,
+            };
         }
         match command {
             Command::TwoPhase(TwoPhaseCommand::Prepare { header, is_alone, share }) => {

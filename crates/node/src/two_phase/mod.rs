@@ -19,6 +19,7 @@ use kv::{Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
 use plan::{Divided, SHARED_KEYS_MAX, Whole};
 use protocol::leader_follower::{Acks, Durability};
+use protocol::planted::{Fault, Planted};
 use protocol::two_phase::{self, Action, Coordinator, Ended, Planned, Resolver, What};
 use protocol::{Outcome as Ending, Request, Result as Outcome, Ticket};
 use std::collections::BTreeMap;
@@ -41,7 +42,7 @@ const LATE: &str =
 const UNKNOWN: &str = "UNKNOWN not all keyspaces of the transaction have answered in time; all of it may still take effect, or nothing";
 
 /// The transactions over several groups that concern this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TwoPhase {
     /// There is none before this start of the node is in the map.
     coordinator: Option<Coordinator>,
@@ -69,6 +70,20 @@ struct Question {
 }
 
 impl TwoPhase {
+    pub(crate) fn new(planted: Planted) -> TwoPhase {
+        TwoPhase {
+            coordinator: None,
+            resolver: Resolver::new(planted),
+            requests: BTreeMap::new(),
+            newest_request: 0,
+            questions: BTreeMap::new(),
+            newest_question: 0,
+            lists: BTreeMap::new(),
+            held_since_us: BTreeMap::new(),
+            looked_us: 0,
+        }
+    }
+
     // Coordinating.
 
     /// Begins a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone.
@@ -93,19 +108,12 @@ impl TwoPhase {
         }
         divided.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
         let shares = divided.shares().ok_or(CROSSSLOT)?;
-        let bytes_max = cx.configuration.long_command_bytes / 2;
-        if let Some((group, share)) = shares.iter().find(|(_, share)| share.len() > bytes_max) {
-            let (name, bytes) = (cx.groups[*group].name(), share.len());
-            return Err(format!(
-                "ERR the part of the transaction in '{name}' has {bytes} bytes, and at most {bytes_max} may be in one of several \
-                 keyspaces or shards"
-            ));
-        }
         if self.coordinator.is_none() {
             self.coordinator = coordinator(cx);
         }
         let Some(coordinator) = &mut self.coordinator else {
-            return Err(cx.admission.explanation().to_owned());
+            let why = cx.admission.explanation();
+            return Err(format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again"));
         };
         let deciding = deciding(cx, divided.groups());
         let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
@@ -215,14 +223,16 @@ impl TwoPhase {
         deadline_us: u64,
         command: &Command<'c>,
     ) -> Judged<'c> {
-        let Group { replica, granted, .. } = &mut cx.groups[id];
+        let planted = cx.configuration.planted;
         // Another replica redirects it to the leader.
-        let Some((replica, leads_in)) = replica.as_ref().and_then(|it| Some((it, it.leads_in()?))) else {
-            return Judged::Goes;
-        };
+        let Some(leads_in) = cx.groups[id].leads_in() else { return Judged::Goes };
+        let Group { replica: Some(replica), granted, .. } = &mut cx.groups[id] else { return Judged::Goes };
         let list = self.lists.entry(id).or_default();
-        let judged = list.judge(replica.table(), leads_in, ticket, command);
-        if let (Judged::Goes, Command::TwoPhase(_)) = (judged, command) {
+        let judged = match list.judge(replica.table(), leads_in, ticket, command) {
+            Judged::Waits if !command.is_write() && planted.has(Fault::LockedKeyRead) => Judged::Goes,
+            judged => judged,
+        };
+        if judged == Judged::Goes && list.has(ticket) {
             // Its outcome is of interest, whatever it adds.
             granted.begin(ticket, 0, deadline_us);
         }
@@ -239,6 +249,14 @@ impl TwoPhase {
         outcomes.iter().fold(false, |any, outcome| list.ended(outcome.ticket) || any)
     }
 
+    /// A request leaves the group's replica here without an outcome: another one will take it.
+    #[cold]
+    pub(crate) fn withdraw(&mut self, group: u16, ticket: Ticket) {
+        if let Some(list) = self.lists.get_mut(&group) {
+            list.ended(ticket);
+        }
+    }
+
     /// Begins a look at all requests that wait in a group.
     pub(crate) fn begin_pass(&mut self, group: u16) {
         if let Some(list) = self.lists.get_mut(&group) {
@@ -249,7 +267,7 @@ impl TwoPhase {
     /// Closes the gate of commands while something is locked here, or about to be.
     #[cold]
     pub(crate) fn set_gate(&mut self, cx: &mut Context) {
-        let leads_in = |cx: &Context, group| cx.groups.get(group)?.replica.as_ref()?.leads_in();
+        let leads_in = |cx: &Context, group| cx.groups.get(group)?.leads_in();
         self.lists.retain(|group, list| !list.is_empty() && list.is_of(leads_in(cx, *group)));
         cx.gates.set(Gate::Locked, self.is_on(cx));
     }
@@ -339,7 +357,7 @@ fn coordinator(cx: &Context) -> Option<Coordinator> {
     let start = cx.map.nodes.get(&node)?.start;
     let is_registered = (start.identity, start.life) == (own.identity, own.life);
     let name = kv::Coordinator { node, life: cx.map.version };
-    (cx.admission.is_admitted() && is_registered).then(|| Coordinator::new(name))
+    (cx.admission.is_admitted() && is_registered).then(|| Coordinator::new(name, own.planted))
 }
 
 /// Whether a client keeps what it reads. It could not be told what changes: see `following/tracking`.

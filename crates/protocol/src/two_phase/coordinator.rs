@@ -3,6 +3,7 @@
 use super::answers::Answer;
 use super::{Action, Asked, What};
 use crate::contract::Result as Outcome;
+use crate::planted::{Fault, Planted};
 use kv::command::UNSETTLED_MAX;
 use kv::two_phase::Vote;
 use kv::{Age, Command, Header, Share, TransactionId, TwoPhaseCommand, UnixMs};
@@ -45,6 +46,7 @@ pub struct Coordinator {
     latest: u64,
     /// By number: until all groups have confirmed the end.
     transactions: BTreeMap<u64, Transaction>,
+    planted: Planted,
 }
 
 #[derive(Clone, Debug)]
@@ -125,8 +127,8 @@ impl Transaction {
 
 impl Coordinator {
     /// Without transactions. The name is different in each incarnation of the node.
-    pub fn new(name: kv::Coordinator) -> Coordinator {
-        Coordinator { name, latest: 0, transactions: BTreeMap::new() }
+    pub fn new(name: kv::Coordinator, planted: Planted) -> Coordinator {
+        Coordinator { name, latest: 0, transactions: BTreeMap::new(), planted }
     }
 
     /// The number of transactions that are not over in all of their groups.
@@ -203,7 +205,12 @@ impl Coordinator {
         };
         let part = &mut transaction.parts[place];
         part.is_awaited = false;
-        let answer = Answer::of(result, reply);
+        let answer = match Answer::of(result, reply) {
+            Answer::Unknown if self.planted.has(Fault::UnknownTakenForVote) && what == What::Prepare => {
+                Answer::Prepared(Some(b"*0\r\n"))
+            }
+            answer => answer,
+        };
         if transaction.is_committed.is_some() {
             match (what, answer) {
                 (What::End, Answer::Vote(Vote::Committed | Vote::Refused | Vote::Over)) => {
@@ -238,6 +245,14 @@ impl Coordinator {
             }
             Answer::NotOrdered(_) | Answer::Vote(Vote::Unknown | Vote::Prepared) => {
                 part.again_us = Some(now_us + PAUSE_US);
+            }
+            Answer::Unknown if self.planted.has(Fault::RepeatedAfterUnknown) && what == What::Prepare => {
+                let begun = transaction.clone();
+                transaction.ticket = None;
+                let parts = begun.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
+                self.latest += 1;
+                self.transactions.insert(self.latest, Transaction { parts, alone: None, ..begun });
+                self.ask(self.latest, actions);
             }
             Answer::Unknown => {
                 part.is_in_doubt |= what == What::Prepare;
@@ -288,7 +303,10 @@ impl Coordinator {
     /// Asks the groups whose turn it is; when all have prepared the transaction, it is committed.
     fn ask(&mut self, number: u64, actions: &mut Vec<Action>) {
         let transaction = &self.transactions[&number];
-        if transaction.parts.iter().all(|part| part.is_prepared) {
+        let is_one_enough = self.planted.has(Fault::VotesNotAwaited);
+        if transaction.parts.iter().all(|part| part.is_prepared || is_one_enough && part.was_asked)
+            && transaction.parts.iter().any(|part| part.is_prepared)
+        {
             let replies =
                 transaction.parts.iter().map(|part| Some((part.planned.group, part.reply.clone()?)));
             let ended = replies.collect::<Option<Vec<_>>>().map_or(Ended::Unknown, Ended::Done);
@@ -316,6 +334,11 @@ impl Coordinator {
             others.for_each(|part| part.again_us = Some(now_us + NEXT_ATTEMPT_US));
         }
         let alone = is_first.then_some(place);
+        // The group was asked alone, and its leader did not let it wait, as it has just become the leader.
+        let is_repeated = is_first && transaction.alone == alone;
+        if is_repeated {
+            parts[place].again_us = Some(now_us + NEXT_ATTEMPT_US);
+        }
         let next = Transaction { ticket, parts, alone, is_committed: None, ..transaction.clone() };
         self.end(number, false, Ended::Unknown, actions);
         if next.ticket.is_none() {
@@ -323,7 +346,7 @@ impl Coordinator {
         }
         self.latest += 1;
         self.transactions.insert(self.latest, next);
-        if is_first {
+        if is_first && !is_repeated {
             self.ask(self.latest, actions);
         }
     }

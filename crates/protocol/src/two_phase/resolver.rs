@@ -4,6 +4,7 @@
 use super::answers::Answer;
 use super::{Action, Asked, What};
 use crate::contract::Result as Outcome;
+use crate::planted::{Fault, Planted};
 use kv::two_phase::Vote;
 use kv::{Command, Header, TransactionId, TwoPhaseCommand};
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ const PAUSE_US: u64 = 100_000;
 pub struct Resolver {
     /// By the group that holds it.
     transactions: BTreeMap<(u16, TransactionId), Resolving>,
+    planted: Planted,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +33,11 @@ struct Resolving {
 }
 
 impl Resolver {
+    /// With nothing to resolve.
+    pub fn new(planted: Planted) -> Resolver {
+        Resolver { transactions: BTreeMap::new(), planted }
+    }
+
     /// Whether it has nothing to do.
     pub fn is_empty(&self) -> bool {
         self.transactions.is_empty()
@@ -44,9 +51,10 @@ impl Resolver {
     /// Begins to resolve a transaction that a group holds, unless that is under way.
     pub fn begin(&mut self, group: u16, header: Header<'_>, now_us: u64, actions: &mut Vec<Action>) {
         let deciding = header.groups().filter(|(_, decides)| *decides).map(|(group, _)| (group, None));
+        let first = self.planted.has(Fault::GivesUpAlone).then_some(false);
         let fresh = || Resolving {
             header: header.bytes().to_vec(),
-            votes: deciding.collect(),
+            votes: deciding.map(|(group, vote)| (group, vote.or(first))).collect(),
             is_orphan: false,
             again_us: now_us,
         };

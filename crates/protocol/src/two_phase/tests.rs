@@ -55,7 +55,10 @@ impl World {
             choices: Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             tables: (0..GROUPS).map(|group| Table::new(group.into())).collect(),
             offsets: vec![0; GROUPS.into()],
-            coordinators: vec![Some(Coordinator::new(name(1))), Some(Coordinator::new(name(2)))],
+            coordinators: vec![
+                Some(Coordinator::new(name(1, Planted::default()))),
+                Some(Coordinator::new(name(2))),
+            ],
             resolver: Resolver::default(),
             on_its_way: Vec::new(),
             ended: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! Checks, keyspace by keyspace, whether the replies that clients got can be right.
 
+mod across;
 mod collections;
 mod fleeting;
 mod locks;
@@ -73,7 +74,12 @@ impl Evidence<'_> {
             }
             failure = failure.or(found);
         }
-        (seen, failure)
+        let (checked, broken) = across::judge(self);
+        // They are of several keyspaces, and begin in the first that takes part.
+        if let Some(index) = self.spaces.iter().position(|space| space.kinds.contains(&Kind::Across)) {
+            seen[index].checked += checked;
+        }
+        (seen, failure.or(broken))
     }
 
     fn count(&self) -> Vec<Seen> {
@@ -95,7 +101,9 @@ impl Evidence<'_> {
 fn is_ordered(entry: &Entry, space: &Space) -> bool {
     let may_be_stale = space.reads_any && entry.operation.kind == Kind::Get;
     let kind = entry.operation.kind;
-    let has_own_judge = matches!(kind, Kind::SetFleeting | Kind::GetFleeting) || kind.collection().is_some();
+    let has_own_judge =
+        matches!(kind, Kind::SetFleeting | Kind::GetFleeting | Kind::Across | Kind::ReadAcross)
+            || kind.collection().is_some();
     !may_be_stale && !has_own_judge
 }
 

@@ -51,6 +51,38 @@ impl Scenario {
         }
     }
 
+    /// In some clusters clients make transactions over several keyspaces and shards.
+    pub(super) fn draw_across(&mut self, settings: &Settings) {
+        let storage_planted = self.planted_in_storage != storage::planted::Planted::default();
+        let finds = PlantedFault::OF_TWO_PHASE.into_iter().any(|fault| self.planted.has(fault));
+        let is_planted = storage_planted || self.planted != Planted::default();
+        let mut random = Random::new(self.seed, stream::ACROSS);
+        let is_drawn = random.percent(30) && !is_planted;
+        // All lists at once, in parts of a few bytes, would take longer than a command may.
+        let is_slow = self.command_timeout_ms < USUAL_TIMEOUT_MS && self.long_command_bytes < 10_000;
+        if settings.calm.is_some()
+            || is_slow
+            || self.has_old_programs
+            || !(is_drawn || finds || settings.across)
+        {
+            return;
+        }
+        // Keyspaces without an order, or that forget, take no part, nor do values that are not in memory whole. One that is
+        // created or dropped in the run, or that has no room or loses keys, would break what is checked.
+        let mut there: Vec<&mut Space> =
+            self.spaces.iter_mut().filter(|space| space.takes_part_in_transactions()).collect();
+        let groups: u32 = there.iter().map(|space| u32::from(space.keyspace.shards)).sum();
+        if groups == 1 && (finds || settings.across || random.percent(60)) {
+            // No other draw depends on the number of shards.
+            there[0].set_shards(random.between(2, 4) as u16);
+        }
+        let times = random.between(2, 20) as usize;
+        for space in there {
+            space.kinds.extend(std::iter::repeat_n(Kind::Across, times));
+            space.kinds.push(Kind::ReadAcross);
+        }
+    }
+
     /// In some keyspaces every other increment is a script. No other draw depends on this one.
     pub(super) fn draw_scripts(&mut self) {
         // Runs with a planted fault have no scripts: the seeds known to find planted faults were found without them.

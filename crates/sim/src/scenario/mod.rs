@@ -46,6 +46,7 @@ pub(crate) mod stream {
     pub(crate) const ROTTEN_VALUES: u64 = 35;
     pub(crate) const LONG_TURNS: u64 = 36;
     pub(crate) const HANDOVERS: u64 = 37;
+    pub(crate) const ACROSS: u64 = 39;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// This number, too, changes the run of no seed that has shown failures of nodes.
@@ -104,6 +105,8 @@ pub struct Settings {
     pub bounded: bool,
     /// Whether there are clients that read all changes of a keyspace.
     pub changes: bool,
+    /// Whether clients make transactions over several keyspaces and shards, where these can.
+    pub across: bool,
     /// Whether there are clients that make backups, which are restored in the end.
     pub backup: bool,
     /// Whether nodes have the programs of two releases.
@@ -155,6 +158,9 @@ impl Settings {
         }
         if self.changes {
             command += " --changes";
+        }
+        if self.across {
+            command += " --across";
         }
         if self.backup {
             command += " --backup";
@@ -394,6 +400,7 @@ impl Scenario {
         scenario.draw_recovery(settings);
         scenario.draw_handovers(settings);
         scenario.draw_long_turns(settings);
+        scenario.draw_across(settings);
         scenario.restrict(settings);
         scenario
     }

@@ -110,6 +110,7 @@ impl World {
             Kind::Increment => b'n',
             Kind::SetFleeting | Kind::GetFleeting => b'e',
             Kind::Transact => b'p',
+            Kind::Across | Kind::ReadAcross => b'a',
             _ => kind.collection().unwrap_or(b'k'),
         };
         let keys = match class {

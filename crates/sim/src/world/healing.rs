@@ -229,7 +229,7 @@ impl World {
     /// How much longer clients may have to wait at a node that has lost its disk and is not admitted: it refuses each request
     /// after the command's timeout, and a transaction begins once those before it have been answered.
     fn refusals_us(&self, place: Place) -> u64 {
-        let transacts = |space: &Space| space.kinds.contains(&Kind::Transact);
+        let transacts = |space: &Space| space.kinds.iter().any(|kind| kind.is_conversation());
         let is_slow = self.hosts[usize::from(place)].is_lost && self.scenario.spaces.iter().any(transacts);
         if is_slow { self.scenario.pipeline * self.scenario.command_timeout_ms * MS } else { 0 }
     }
@@ -479,6 +479,13 @@ impl World {
         }
         let client = self.clients.len() as u8;
         let mut script = VecDeque::new();
+        // It shows that no list is locked any more.
+        if let Some(index) = self.scenario.spaces.iter().position(|space| space.kinds.contains(&Kind::Across))
+            && kinds.contains(&Kind::Get)
+        {
+            let key = Key { space: index as u8, class: b'a', number: 0 };
+            script.push_back(Operation::new(Kind::ReadAcross, key, Value::default()));
+        }
         for index in 0..self.scenario.spaces.len() {
             if !self.is_in_use(index) {
                 continue;

@@ -3,8 +3,9 @@
 use super::World;
 use super::machine::Machine;
 use super::operator::OPERATOR;
+use crate::across::Across;
 use crate::clients::Downstream;
-use crate::conversation::{Conversation, Next as NextStep, Talk};
+use crate::conversation::{Conversation, Current, Next as NextStep, Talk};
 use crate::events::{Event, Place};
 use crate::faults::{Class, MS, Mask, SECOND, Within, has};
 use crate::host::{Doom, Host, Process, Session};
@@ -235,7 +236,7 @@ impl World {
         };
         match &mut host.sessions[index].talk {
             Some(talk) => talk.later.push_back(operation),
-            talk @ None if operation.kind == Kind::Transact => {
+            talk @ None if operation.kind.is_conversation() => {
                 *talk = Some(Talk { current: None, later: [operation].into() });
             }
             None => return self.put_single(place, index, &operation),
@@ -257,21 +258,30 @@ impl World {
         while talk.current.is_none()
             && let Some(operation) = talk.later.front().copied()
         {
-            if operation.kind != Kind::Transact {
+            if !operation.kind.is_conversation() {
                 self.put_single(place, index, &operation);
             } else if self.host(place).sessions[index].owed > 0 {
                 break;
             } else {
-                talk.current = Some(Conversation::new(operation));
+                talk.current = Some(match operation.kind {
+                    Kind::Transact => Current::Watching(Conversation::new(operation)),
+                    _ => Current::Across(Across::new(operation, &self.scenario.spaces)),
+                });
             }
             talk.later.pop_front();
         }
         let now = self.now;
-        if let Some(conversation) = &mut talk.current {
-            let space = &self.scenario.spaces[usize::from(conversation.operation().key.space)];
-            for request in conversation.take_requests(&space.keyspace.prefix) {
-                self.hosts[usize::from(place)].put_request(now, index, request.as_arguments());
+        let spaces = &self.scenario.spaces;
+        let requests = match &mut talk.current {
+            Some(Current::Watching(conversation)) => {
+                let space = &spaces[usize::from(conversation.operation().key.space)];
+                conversation.take_requests(&space.keyspace.prefix)
             }
+            Some(Current::Across(across)) => across.take_requests(spaces),
+            None => Vec::new(),
+        };
+        for request in requests {
+            self.hosts[usize::from(place)].put_request(now, index, request.as_arguments());
         }
         if talk.current.is_some() || !talk.later.is_empty() {
             self.host(place).sessions[index].talk = Some(talk);
@@ -301,7 +311,18 @@ impl World {
         let Some(Talk { current: current @ Some(_), .. }) = &mut session.talk else {
             return Reply::take(rest).map(Some);
         };
-        let taken = match current.as_mut()?.take(rest)? {
+        let mut read = None;
+        let next = match current.as_mut()? {
+            Current::Watching(conversation) => conversation.take(rest)?,
+            Current::Across(across) => match across.take(rest)? {
+                None => NextStep::Wait,
+                Some(reply) => {
+                    read = Some((across.operation().number, std::mem::take(&mut across.reads)));
+                    NextStep::End(reply)
+                }
+            },
+        };
+        let taken = match next {
             NextStep::Wait => return Some(None),
             NextStep::Ask => None,
             NextStep::End(reply) => {
@@ -309,6 +330,7 @@ impl World {
                 Some(reply)
             }
         };
+        self.record.reads.extend(read);
         self.continue_talk(place, index);
         Some(taken)
     }

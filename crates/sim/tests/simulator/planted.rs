@@ -429,3 +429,38 @@ fn a_fragment_is_removed_while_a_start_may_still_need_it() {
 fn the_cluster_uses_a_levels_features_before_it_has_risen() {
     assert_eq!(find(Fault::FeatureUsedEarly, Protocol::Consensus, 1), Broken::Liveness);
 }
+
+fn find_across(fault: Fault, protocol: Protocol, first: u64) -> Broken {
+    let settings = Settings { across: true, planted: Planted::one(fault), ..Settings::default() };
+    find_with(&format!("{fault:?}"), settings, protocol, first)
+}
+
+#[test]
+fn a_transaction_is_committed_by_one_vote() {
+    assert_eq!(find_across(Fault::VotesNotAwaited, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
+fn a_group_gives_up_a_transaction_alone() {
+    assert_eq!(find_across(Fault::GivesUpAlone, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
+fn half_a_transaction_is_read() {
+    assert_eq!(find_across(Fault::LockedKeyRead, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
+fn a_transaction_is_repeated_after_an_unknown_outcome() {
+    assert_eq!(find_across(Fault::RepeatedAfterUnknown, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
+fn a_vote_counts_that_was_never_recorded() {
+    assert_eq!(find_across(Fault::UnknownTakenForVote, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
+fn a_refusal_is_forgotten() {
+    assert_eq!(find_across(Fault::RefusalForgotten, Protocol::Consensus, 1), Broken::Safety);
+}
