@@ -394,7 +394,7 @@ impl Node {
     /// Whether, since [`Node::leave`], this node leads nothing any more that another node could lead, no write waits for it, and no
     /// other node forwards anything to it.
     pub fn has_left(&self) -> bool {
-        self.handovers.has_left(&self.cx)
+        self.handovers.has_left(&self.cx) && self.two_phase.is_settled()
     }
 
     /// Completes the log before an orderly end of the process, after the last turn: writes what is left, makes it

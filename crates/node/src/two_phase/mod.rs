@@ -279,6 +279,11 @@ impl TwoPhase {
             || replicas.any(|replica| replica.table().two_phase().locks_any())
     }
 
+    /// Whether all transactions that this node coordinates are over in all of their groups.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.coordinator.as_ref().is_none_or(Coordinator::is_empty)
+    }
+
     // From time to time.
 
     /// When [`TwoPhase::tick`] has something to do.

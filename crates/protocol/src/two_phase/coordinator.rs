@@ -207,7 +207,7 @@ impl Coordinator {
         part.is_awaited = false;
         let answer = match Answer::of(result, reply) {
             Answer::Unknown if self.planted.has(Fault::UnknownTakenForVote) && what == What::Prepare => {
-                Answer::Prepared(Some(b"*0\r\n"))
+                Answer::Prepared(None)
             }
             answer => answer,
         };
@@ -246,19 +246,26 @@ impl Coordinator {
             Answer::NotOrdered(_) | Answer::Vote(Vote::Unknown | Vote::Prepared) => {
                 part.again_us = Some(now_us + PAUSE_US);
             }
-            Answer::Unknown if self.planted.has(Fault::RepeatedAfterUnknown) && what == What::Prepare => {
-                let begun = transaction.clone();
-                transaction.ticket = None;
-                let parts = begun.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
-                self.latest += 1;
-                self.transactions.insert(self.latest, Transaction { parts, alone: None, ..begun });
-                self.ask(self.latest, actions);
-            }
             Answer::Unknown => {
                 part.is_in_doubt |= what == What::Prepare;
                 part.again_us = Some(now_us + PAUSE_US);
+                if self.planted.has(Fault::RepeatedAfterUnknown) && transaction.ticket.is_some() {
+                    self.repeat(id.number, actions);
+                }
             }
         }
+    }
+
+    /// A planted fault: a transaction goes on, and begins once more under another name.
+    #[cold]
+    fn repeat(&mut self, number: u64, actions: &mut Vec<Action>) {
+        let transaction = self.transactions.get_mut(&number).expect("it is under way");
+        let parts = transaction.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
+        let repeated = Transaction { parts, alone: None, ..transaction.clone() };
+        transaction.ticket = None;
+        self.latest += 1;
+        self.transactions.insert(self.latest, repeated);
+        self.ask(self.latest, actions);
     }
 
     /// A group has voted against a transaction. If it does not decide, and a deciding one was asked, that one's vote has to be

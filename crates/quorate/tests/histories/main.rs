@@ -18,6 +18,7 @@ mod started;
 #[path = "../processes/support.rs"]
 #[allow(dead_code)] // Other tests use the rest.
 mod support;
+mod transactions;
 mod upgrade;
 
 use check::{History, Verdict};

