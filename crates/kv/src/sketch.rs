@@ -28,7 +28,13 @@ const REGISTER_BITS: usize = 6;
 const HEADER_BYTES: usize = 16;
 pub(crate) const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 /// A longer sparse sketch is made dense, as with Redis's default.
-const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 3000;
+pub(crate) const SPARSE_BYTES_MAX: usize = HEADER_BYTES + 3000;
+/// Bytes of an empty sketch.
+pub(crate) const EMPTY_BYTES: usize = HEADER_BYTES + 2;
+/// The most by which one element enlarges a sparse sketch: the run that it is in becomes three.
+pub(crate) const ELEMENT_BYTES: usize = 3;
+/// The bit of the header's last byte that is set while the estimate is out of date.
+const ESTIMATE_IS_OLD: u8 = 0x80;
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
 /// The highest value in a run.
@@ -200,6 +206,12 @@ impl<'v> Sketch<'v> {
         Ok(is_raised)
     }
 
+    /// Whether a dense sketch would be changed by counting an element.
+    pub(crate) fn is_dense_changed_by(&self, element: &[u8]) -> bool {
+        let (index, value) = register_of(element);
+        dense_get(self.registers(), index) < value
+    }
+
     fn raise_dense(&mut self, index: usize, value: u8) -> bool {
         let is_raised = dense_get(self.registers(), index) < value;
         if is_raised {
@@ -290,7 +302,7 @@ impl<'v> Sketch<'v> {
     }
 
     fn forget_estimate(&mut self) {
-        self.bytes.to_mut()[HEADER_BYTES - 1] |= 0x80;
+        self.bytes.to_mut()[HEADER_BYTES - 1] |= ESTIMATE_IS_OLD;
     }
 
     /// The estimate that the sketch holds, unless it is out of date.
@@ -298,6 +310,16 @@ impl<'v> Sketch<'v> {
         let estimate = self.bytes[8..HEADER_BYTES].first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
         (estimate >> 63 == 0).then_some(estimate)
     }
+}
+
+/// Counts elements in the bytes of a dense sketch.
+pub(crate) fn count_dense<'e>(bytes: &mut [u8], elements: impl Iterator<Item = &'e [u8]>) {
+    let (header, registers) = bytes.split_at_mut(HEADER_BYTES);
+    for (index, value) in elements.map(register_of) {
+        let value = value.max(dense_get(registers, index));
+        dense_set(registers, index, value);
+    }
+    header[HEADER_BYTES - 1] |= ESTIMATE_IS_OLD;
 }
 
 /// Estimates how many distinct elements were counted in these registers.
@@ -381,14 +403,22 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(30))]
 
         #[test]
-        fn runs_hold_the_same_values_as_registers(elements in proptest::collection::vec(0..4000_u32, 0..2000)) {
+        fn runs_hold_the_same_values_as_registers(elements in proptest::collection::vec(0..8000_u32, 0..4000)) {
             let (mut sketch, mut all) = (Sketch::new(), NO_REGISTERS);
             for element in elements {
                 let element = element.to_le_bytes();
                 let (index, value) = register_of(&element);
                 let is_raised = all[index] < value;
                 all[index] = all[index].max(value);
+                let before = sketch.as_bytes().to_vec();
                 prop_assert_eq!(sketch.count(&element), Ok(is_raised));
+                prop_assert!(sketch.is_dense() || sketch.as_bytes().len() <= before.len() + ELEMENT_BYTES);
+                let mut in_place = before.clone();
+                if in_place[4] == DENSE {
+                    prop_assert_eq!(Sketch::of(&before).unwrap().is_dense_changed_by(&element), is_raised);
+                    count_dense(&mut in_place, [&element[..]].into_iter());
+                    prop_assert!(!is_raised || in_place == sketch.as_bytes());
+                }
             }
             prop_assert!(registers(&sketch) == all);
             for is_dense in [false, true] {
@@ -414,6 +444,7 @@ mod tests {
         let sketch = Sketch::new();
         let bytes = sketch.as_bytes();
         assert_eq!(bytes, b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff");
+        assert_eq!(bytes.len(), EMPTY_BYTES);
         assert_eq!(Sketch::of(b"").err(), Some(NOT_A_SKETCH));
         assert_eq!(Sketch::of(&[b"HYLL\0", &bytes[5..]].concat()).err(), Some(NOT_A_SKETCH));
         assert_eq!(Sketch::of(&[b"HYLL\x02", &bytes[5..]].concat()).err(), Some(NOT_A_SKETCH));

@@ -72,6 +72,8 @@ pub enum Fault {
     SnapshotIndexOffByOne,
     /// consensus: a checkpoint omits entries that are accepted but not applied.
     LogCutPastApplied,
+    /// consensus: the first slice of the log to a follower may end before what its leader took over.
+    SliceEndsEarly,
     /// consensus: a write that is not committed in time is proposed again.
     RetriedCommandAppliedTwice,
     /// consensus: a write forwarded to a leader that is dead is sent again, though it may have taken effect.

@@ -235,6 +235,10 @@ fn a_script_beyond_the_bound_of_its_record_ends_and_is_undone() {
     store.eval("redis.call('setrange', KEYS[1], 400000, 'x')", &["l"], &[]);
     assert!(within(&mut store, 300_000, text).starts_with("-OOM"));
     assert_eq!(within(&mut store, 400_000 + 100 * 1024, text), "1");
+    // Elements of sketches are charged by what the sketches grow by.
+    let text = "for i = 1, 1000 do redis.call('pfadd', KEYS[1], i) end return 1";
+    store.eval("redis.call('del', KEYS[1])", &["k"], &[]);
+    assert_eq!(within(&mut store, 2 << 20, text), "1");
     // A script that adds little needs little.
     let text = "for i = 1, 500 do redis.call('incr', KEYS[2] .. 'x') end return 1"
         .replace("KEYS[2] .. 'x'", "KEYS[1]");

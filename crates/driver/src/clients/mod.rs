@@ -155,6 +155,14 @@ impl<S: Socket> Clients<S> {
         assert!(self.round.members.is_empty(), "a turn serves all that it has read");
         self.bytes_in_before = turn.counters.client_bytes_in;
         self.round.make_room(turn.buffer.len());
+        self.shares_by_use = turn.node.shares_by_use();
+        self.sharing = 0;
+        if self.is_unfinished(turn.node) {
+            self.serve_unfinished(turn);
+        }
+    }
+
+    fn serve_unfinished(&mut self, turn: &mut Turn<'_, impl Clock>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.append(&mut self.postponed);
         waiting.append(&mut self.unfinished);
@@ -162,10 +170,7 @@ impl<S: Socket> Clients<S> {
             waiting.append(&mut self.held);
         }
         self.sharing = waiting.len();
-        self.shares_by_use = turn.node.shares_by_use();
-        if !waiting.is_empty() {
-            self.serve_all(&mut waiting, turn);
-        }
+        self.serve_all(&mut waiting, turn);
         self.waiting = waiting;
     }
 

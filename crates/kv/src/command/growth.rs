@@ -7,6 +7,7 @@ use super::{
     WhenFull,
 };
 use crate::ValueId;
+use crate::sketch::{DENSE_BYTES, ELEMENT_BYTES, EMPTY_BYTES, SPARSE_BYTES_MAX};
 use std::ops::Range;
 
 impl Command<'_> {
@@ -288,6 +289,21 @@ fn extended(sizes: &dyn Sizes, key: &[u8], end: u64) -> u64 {
     }
 }
 
+/// What counting elements in a sketch of so many bytes may take, of which there are none if it is new. A
+/// dense one is changed in place. A sparse one is built anew.
+fn counted(length: u64, elements: u64) -> u64 {
+    if length == DENSE_BYTES as u64 {
+        return 0;
+    }
+    let added = elements.saturating_mul(ELEMENT_BYTES as u64);
+    let grown = length.max(EMPTY_BYTES as u64).saturating_add(added);
+    match grown <= SPARSE_BYTES_MAX as u64 {
+        true if length > 0 => added,
+        true => grown,
+        false => 2 * DENSE_BYTES as u64,
+    }
+}
+
 /// What a copy of a key may take.
 fn copied(sizes: &dyn Sizes, key: &[u8]) -> u64 {
     match sizes.string_bytes(key) {
@@ -435,7 +451,8 @@ impl BytesCommand<'_> {
                 };
                 longest.saturating_mul(strings)
             }
-            Count { .. } | Merge { .. } => 2 * crate::sketch::DENSE_BYTES as u64,
+            Count { key, elements } => counted(sizes.string_bytes(key), elements.len() as u64),
+            Merge { .. } => 2 * DENSE_BYTES as u64,
             GetBit { .. } | CountBits { .. } | FindBit { .. } | ReadFields { .. } => 0,
             Estimate { .. } | Common { .. } => 0,
         }
@@ -487,6 +504,15 @@ mod tests {
         assert_eq!((growth(&transaction), transaction.may_grow()), (30_006, true));
         assert!(transaction.charge_bytes(&OneKey) > 30_006 && transaction.grows_with_the_table());
         assert!(!append.grows_with_the_table() && copy.grows_with_the_table());
+    }
+
+    #[test]
+    fn counting_in_a_sketch_is_charged_for_what_the_sketch_grows_by() {
+        assert_eq!(counted(DENSE_BYTES as u64, 1000), 0, "in place");
+        assert_eq!((counted(0, 1), counted(0, 10)), (21, 48));
+        assert_eq!((counted(2000, 1), counted(2000, 10)), (3, 30));
+        let dense = 2 * DENSE_BYTES as u64;
+        assert_eq!((counted(3014, 1), counted(0, 2000), counted(0, u64::MAX)), (dense, dense, dense));
     }
 
     #[test]

@@ -1,11 +1,20 @@
 //! Sketches that count distinct elements: `PFADD`, `PFCOUNT`, `PFMERGE`. They are strings: see [`crate::sketch`].
 
+use super::kind::Kind;
 use super::refusals::WRONG_KIND;
 use super::{Record, Table};
 use crate::UnixMs;
 use crate::command::List;
 use crate::reply::ReplyBuffer;
-use crate::sketch::{NO_REGISTERS, Sketch, estimate};
+use crate::sketch::{DENSE_BYTES, NO_REGISTERS, Sketch, count_dense, estimate};
+
+/// What `PFADD` does with a sketch that it changes.
+enum Counted {
+    /// It is a dense one.
+    InPlace,
+    /// The new value.
+    Value(Vec<u8>),
+}
 
 impl Table {
     /// The sketch of a key; `None` if the key does not exist.
@@ -25,6 +34,10 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         let counted = self.sketch(key, record.time).and_then(|found| {
+            if let Some(dense) = found.as_ref().filter(|sketch| sketch.is_dense()) {
+                let is_changed = elements.iter().any(|element| dense.is_dense_changed_by(element));
+                return Ok(is_changed.then_some(Counted::InPlace));
+            }
             let mut is_changed = found.is_none();
             let mut sketch = match found {
                 Some(sketch) => sketch,
@@ -33,15 +46,29 @@ impl Table {
             for element in elements.iter() {
                 is_changed |= sketch.count(element)?;
             }
-            Ok(is_changed.then(|| sketch.as_bytes().to_vec()))
+            Ok(is_changed.then(|| Counted::Value(sketch.as_bytes().to_vec())))
         });
         match counted {
             Ok(changed) => {
                 out.integer(changed.is_some().into());
-                changed.into_iter().for_each(|value| self.put_changed(key, &value, record));
+                match changed {
+                    Some(Counted::Value(value)) => self.put_changed(key, &value, record),
+                    Some(Counted::InPlace) => self.count_in_place(key, elements, record),
+                    None => {}
+                }
             }
             Err(error) => out.error(error),
         }
+    }
+
+    /// Counts elements in a dense sketch, which takes no memory.
+    fn count_in_place(&mut self, key: &[u8], elements: List<'_>, record: Record) {
+        let Some(place) = self.find_live(self.index.hash(key), key, record) else { return };
+        let deadline = self.index.entry(place).deadline();
+        let stamp = record.stamp(deadline, Kind::Raw);
+        self.change(place, deadline, record, |entry| {
+            entry.edit(DENSE_BYTES, stamp, |bytes| count_dense(bytes, elements.iter()));
+        });
     }
 
     pub(super) fn estimate(&mut self, keys: List<'_>, now: UnixMs, out: &mut ReplyBuffer) {

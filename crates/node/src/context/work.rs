@@ -16,6 +16,7 @@
 
 use crate::context::Context;
 use crate::session::{ClientId, Session};
+use commands::{ChannelCommand, NodeCommand};
 use kv::Command;
 use protocol::Request;
 
@@ -105,6 +106,17 @@ impl Work {
 /// The most work that a transaction may do in its one step, in nanoseconds.
 const TRANSACTION_NS_MAX: u64 = 200_000_000;
 
+/// The most work for those commands of a transaction that the node answers itself, in nanoseconds: they are
+/// carried out between two turns of everyone else. What they publish only has [`TRANSACTION_NS_MAX`], since
+/// it must not get lost.
+const REPORTED_NS_MAX: u64 = 25_000_000;
+
+/// The work of collecting what the node reports about itself: of a node without groups, for each group and
+/// for each client.
+const FACTS_NS: u64 = 10_000;
+const GROUP_FACTS_NS: u64 = 1_500;
+const CLIENT_FACTS_NS: u64 = 20;
+
 /// The work of a command that the node answers itself, and of each byte of its answer: most of it is the writing of text.
 const ANSWER_NS: u64 = 500;
 const ANSWER_BYTE_NS: u64 = 6;
@@ -189,10 +201,19 @@ impl Context {
         self.spend(ANSWER_NS + bytes as u64 * ANSWER_BYTE_NS);
     }
 
-    /// Whether a transaction may have the node carry out more of its commands, the first of which began when `before_ns` had
-    /// been spent.
-    pub(crate) fn has_time_left(&self, before_ns: u64) -> bool {
-        self.work.spent_ns.saturating_sub(before_ns) <= TRANSACTION_NS_MAX
+    /// Counts the work of collecting what the node reports about itself.
+    #[cold]
+    pub(crate) fn spend_on_facts(&mut self) {
+        let (groups, clients) = (self.groups.iter().count() as u64, self.clients.sessions.len() as u64);
+        self.spend(FACTS_NS + groups * GROUP_FACTS_NS + clients * CLIENT_FACTS_NS);
+    }
+
+    /// Whether a transaction may have the node carry out this further command, if the first one began when
+    /// `before_ns` had been spent.
+    pub(crate) fn has_time_left(&self, before_ns: u64, command: NodeCommand) -> bool {
+        let is_published = matches!(command, NodeCommand::Channel(ChannelCommand::Publish { .. }));
+        let most_ns = if is_published { TRANSACTION_NS_MAX } else { REPORTED_NS_MAX };
+        self.work.spent_ns.saturating_sub(before_ns) <= most_ns
     }
 
     /// How many nanoseconds a request takes, if it takes long and this node can estimate it; otherwise 0.

@@ -205,6 +205,7 @@ impl Node {
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
             NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
             NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {
+                self.cx.spend_on_facts();
                 let replies = match command {
                     NodeCommand::Info => facts::info(self, arguments),
                     NodeCommand::Report => report::reply(self),
@@ -349,7 +350,7 @@ impl Node {
         let before_ns = self.cx.work.spent_ns();
         let mut answer = Answer::new(items, elements, self.cx.memory.replies_max());
         while let Some(request) = answer.next_of_node() {
-            if answer.is_full() || !self.cx.has_time_left(before_ns) {
+            if answer.is_full() || !self.cx.has_time_left(before_ns, request.command) {
                 answer.leave_out();
                 continue;
             }

@@ -34,11 +34,11 @@ fn catch_up(cluster: &mut Cluster) -> (usize, usize) {
     panic!("node 3 does not catch up");
 }
 
-#[test]
-fn a_node_that_returns_delays_nobody() {
-    let keyspaces = KEYSPACES.map(|prefix| format!("prefix={prefix} acks=majority leader=1"));
+/// What a keyspace's settings say of its protocol, and whether node 3 loses its memory.
+fn returns(replication: &str, losses: &[bool]) {
+    let keyspaces = KEYSPACES.map(|prefix| format!("prefix={prefix} {replication} leader=1"));
     let keyspaces: Vec<&str> = keyspaces.iter().map(String::as_str).collect();
-    for loses_memory in [false, true] {
+    for &loses_memory in losses {
         let mut cluster = setup(3, &keyspaces).start();
         let client = cluster.client(1);
         match loses_memory {
@@ -62,4 +62,15 @@ fn a_node_that_returns_delays_nobody() {
         assert!(bytes <= TURN_BYTES_MAX, "{bytes} bytes in one turn, loses memory: {loses_memory}");
         assert!(turns <= 10, "a write took {turns} turns, loses memory: {loses_memory}");
     }
+}
+
+#[test]
+fn a_node_that_returns_delays_nobody() {
+    returns("acks=majority", &[false, true]);
+}
+
+/// Every keyspace's group has its own log, of which a follower gets slices.
+#[test]
+fn a_node_that_returns_to_consensus_delays_nobody() {
+    returns("replication=consensus", &[false, true]);
 }

@@ -425,18 +425,39 @@ impl Agreement {
         if gathers && !is_position_due && self.outgoing.iter().all(is_decide) {
             return;
         }
-        for message in self.outgoing.drain(..) {
+        let Agreement { role, outgoing, round, .. } = self;
+        let mut leadership = match role {
+            Role::Leads(_, leadership) => Some(leadership),
+            Role::Votes(_) | Role::Outside => None,
+        };
+        for message in outgoing.drain(..) {
             let to = message.get_receiver() as NodeId;
             let body = match message {
-                CrateMessage::SequencePaxos(message) => Body::Paxos(message.msg),
+                CrateMessage::SequencePaxos(mut message) => {
+                    let sent_bytes = &mut out.effects.history_bytes;
+                    let leadership = leadership.as_deref_mut();
+                    if !pass(leadership, to, &mut message.msg, sent_bytes, out.settings) {
+                        continue;
+                    }
+                    Body::Paxos(message.msg)
+                }
                 CrateMessage::BLE(message) => {
                     if let HeartbeatMsg::Request(request) = &message.msg {
-                        self.round = request.round;
+                        *round = request.round;
                     }
                     Body::Heartbeat(message.msg)
                 }
             };
             out.send(to, body);
+        }
+    }
+
+    /// Sends followers that return the next slices of what they lack. True when one of them now has everything.
+    #[inline]
+    pub(super) fn send_slices(&mut self, out: &mut Outbox<'_>) -> bool {
+        match self.leadership_mut() {
+            Some(leadership) if !leadership.slices().is_empty() => send_slices_of(leadership, out),
+            _ => false,
         }
     }
 
@@ -449,7 +470,7 @@ impl Agreement {
         settings: &Settings,
         out: &mut Outbox<'_>,
     ) {
-        let Some(leadership) = self.leadership() else { return };
+        let Role::Leads(_, leadership) = &self.role else { return };
         let ballot = leadership.ballot();
         let has_new_readers = leadership.has_new_readers(proposals, self.questions);
         let asks = settings.options.lease == Lease::Off
@@ -465,6 +486,9 @@ impl Agreement {
                 out.send(peer, Body::Confirm { ballot, number });
             }
             if is_position_due {
+                // A follower that is sent slices lacks nothing if it has those that were sent.
+                let sent = leadership.slices().sent_to(peer).map_or(u64::MAX, |index| index as u64);
+                let (end, decided) = (end.min(sent), decided.min(sent));
                 out.send(peer, Body::Position { ballot, end, decided });
             }
         }
@@ -478,6 +502,53 @@ impl Agreement {
     /// The number of the last question to confirm the leader.
     pub(super) fn questions(&self) -> u64 {
         self.questions
+    }
+}
+
+/// Takes a message that the crate sends, and changes it to what is to be sent instead: see
+/// [`Slices`](super::slices::Slices). False if that is nothing.
+#[inline]
+fn pass(
+    leadership: Option<&mut Box<Leadership>>,
+    to: NodeId,
+    message: &mut PaxosMsg<Entry>,
+    sent_bytes: &mut usize,
+    settings: &Settings,
+) -> bool {
+    let (ballot, may_be_long) = match message {
+        PaxosMsg::AcceptDecide(accept) => (accept.n, false),
+        PaxosMsg::Decide(decide) => (decide.n, false),
+        PaxosMsg::AcceptSync(sync) => (sync.n, true),
+        PaxosMsg::Prepare(prepare) => (prepare.n, false),
+        _ => return true,
+    };
+    match leadership.filter(|leadership| leadership.ballot() == ballot) {
+        Some(leadership) if leadership.slices().is_empty() && !may_be_long => true,
+        Some(leadership) => {
+            let ends_early = settings.options.planted.has(Fault::SliceEndsEarly);
+            let inherited = if ends_early { 0 } else { leadership.inherited() };
+            leadership.slices_mut().pass(to, message, inherited, sent_bytes, &settings.timing)
+        }
+        // A candidate has no others.
+        None => matches!(message, PaxosMsg::Prepare(_)),
+    }
+}
+
+#[cold]
+fn send_slices_of(leadership: &mut Leadership, out: &mut Outbox<'_>) -> bool {
+    let (ballot, timing) = (leadership.ballot(), out.settings.timing);
+    let mut has_all = false;
+    loop {
+        let links = &out.links;
+        let accepted = |follower| match links.get(follower).map(|link| link.accepted()) {
+            Some((accepted_in, index)) if accepted_in == ballot => index,
+            _ => 0,
+        };
+        let sent_bytes = &mut out.effects.history_bytes;
+        let next = leadership.slices_mut().next(ballot, &out.log.borrow(), accepted, sent_bytes, &timing);
+        let Some((to, slice)) = next else { return has_all };
+        out.send(to, Body::Paxos(slice));
+        has_all |= leadership.slices().sent_to(to).is_none();
     }
 }
 

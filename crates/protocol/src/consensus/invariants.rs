@@ -6,7 +6,6 @@
 //! several.
 
 use super::Replica;
-use super::leading::Leadership;
 
 impl Replica {
     /// Checks whether the replica may continue. O(1).
@@ -46,10 +45,12 @@ impl Replica {
             return;
         }
         self.members.a_stop_sign_is_the_last_entry(&self.applied, &log);
+        if let Some(leadership) = self.agreement.leadership() {
+            leadership.check(&log, &self.settings);
+        }
         drop(log);
         self.only_voters_take_part();
         self.proposals.check();
-        self.agreement.leadership().into_iter().for_each(Leadership::check);
         self.lock_leases.check();
         self.a_quiescent_replica_has_nothing_under_way();
     }

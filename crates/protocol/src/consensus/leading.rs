@@ -14,6 +14,7 @@ use super::options::{Lease, Settings};
 use super::proposals::{Proposal, Proposals};
 use super::reads::{Queue, Read, Readers, Reads};
 use super::routing::Asked;
+use super::slices::Slices;
 use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::planted::Fault;
 use kv::codec::Reader;
@@ -72,6 +73,7 @@ pub(super) struct Leadership {
     waits: Vec<Wait>,
     /// It lets another member lead.
     handover: Option<Handover>,
+    slices: Slices,
 }
 
 /// The newest entry of a ballot.
@@ -131,6 +133,7 @@ impl Leadership {
             owes_answers: false,
             waits: Vec::new(),
             handover: None,
+            slices: Slices::default(),
         }
     }
 
@@ -155,6 +158,14 @@ impl Leadership {
 
     pub(super) fn set_handover(&mut self, handover: Option<Handover>) {
         self.handover = handover;
+    }
+
+    pub(super) fn slices(&self) -> &Slices {
+        &self.slices
+    }
+
+    pub(super) fn slices_mut(&mut self) -> &mut Slices {
+        &mut self.slices
     }
 
     // The lease.
@@ -538,8 +549,9 @@ impl Leadership {
     }
 
     /// What is gathered can be decoded; and the lease begins with the proposal of a decided entry. O(commands).
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, log: &Log, settings: &Settings) {
         self.batch.check();
+        self.slices.check(log, settings);
         assert!(
             self.leased_from_us <= self.newest.proposed_us(),
             "a lease begins before its entry was proposed"

@@ -137,6 +137,21 @@ impl Log {
         Some(self.slots.get(index.checked_sub(self.base)?)?.entry.clone())
     }
 
+    /// The entries from an index on that together have no more bytes than this, at least one; and their
+    /// bytes.
+    pub(super) fn slice(&self, from: usize, bytes_max: usize) -> (Vec<Entry>, usize) {
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            let is_first = bytes == 0;
+            let fits = is_first || bytes + entry.bytes().len() <= bytes_max;
+            bytes += if fits { entry.bytes().len() } else { 0 };
+            fits
+        };
+        let entries = self.slots.iter().skip(from.saturating_sub(self.base)).map(|slot| &slot.entry);
+        let slice = entries.take_while(fits).cloned().collect();
+        (slice, bytes)
+    }
+
     pub(super) fn entries_from(&self, index: usize) -> Vec<Entry> {
         self.entries_between(index, usize::MAX)
     }

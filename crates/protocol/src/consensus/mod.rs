@@ -40,7 +40,8 @@
 //! | `links` | this replica's identity, and what is known of each peer; `outbox`: when a message to a peer may leave |
 //! | `members` | configurations: the current one, the next one, which replicas have a vote |
 //! | `agreement` | this replica's part: without a vote, with one (`decider`), or leading (`leading`) |
-//! | `leading` | a leadership and what ends with it: its lease, the gathered `batch`, `reads`, `WAIT` |
+//! | `leading` | a leadership and what ends with it: its lease, the gathered `batch`, `reads`, `WAIT`, `slices` |
+//! | `slices` | what followers that return are still to be sent of the log |
 //! | `proposals` | what was proposed here and has no outcome yet |
 //! | `held` | requests that wait for a leader |
 //! | `applied` | the table, the number of entries that it holds, and fragments |
@@ -221,6 +222,7 @@ mod requests;
 mod restoring;
 mod rounds;
 mod routing;
+mod slices;
 mod spilled;
 mod status;
 mod transfers;
@@ -403,7 +405,7 @@ impl crate::contract::Replica for Replica {
         }
         let round_us = self.rounds.end_us().min(rest::tidied_us(self.applied.table(), now));
         let Some(leadership) = self.agreement.leadership() else { return round_us };
-        if leadership.owes_answers() {
+        if leadership.owes_answers() || leadership.slices().is_cut_short() {
             return now.monotonic_us;
         }
         let is_ahead = |at_us: &u64| *at_us > now.monotonic_us;

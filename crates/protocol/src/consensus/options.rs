@@ -66,11 +66,11 @@ pub struct Timing {
     pub uncommitted_bytes_max: usize,
     /// A replica that lacks more of the log than this gets the state instead.
     pub sync_bytes_max: usize,
-    /// One chunk of a transfer.
+    /// One chunk of a transfer, or one slice of the log for a follower that returns.
     pub chunk_bytes: usize,
-    /// Chunks sent and not acknowledged.
+    /// Chunks, or slices, sent to one replica and not acknowledged.
     pub chunk_window: usize,
-    /// Bytes of snapshots that a node sends in one turn. A little more may leave.
+    /// Bytes of snapshots and slices that a node sends in one turn. A little more may leave.
     pub turn_bytes: usize,
     /// How long a fragment of an overwritten value is kept, for reads that began before.
     pub fragment_grace_ms: u64,

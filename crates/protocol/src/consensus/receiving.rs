@@ -242,7 +242,8 @@ impl Replica {
                 if let Err(why) = check_promise(answer, is_counted, log.accepted(), decided) {
                     return reject(why, effects);
                 }
-                if must_transfer(continues_from(answer, &log)) {
+                let continues_from = continues_from(answer, &log);
+                if must_transfer(continues_from) {
                     drop(log);
                     return self.begin_transfer(now, from, "it lacks what is cut off here", effects);
                 }
@@ -255,7 +256,7 @@ impl Replica {
                     }
                     return;
                 }
-                self.transfers.note_caught_up(from);
+                self.transfers.note_continues(from, continues_from, &log, &self.settings);
             }
             // The leader answers a promise that was repeated a second time; the crate ignores that answer, too.
             PaxosMsg::AcceptSync(accept) if accept.n == promise && self.agreement.is_accepting() => return,

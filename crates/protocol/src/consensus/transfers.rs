@@ -16,6 +16,7 @@ use super::message::Body;
 use super::options::Settings;
 use super::outbox::Outbox;
 use super::record::Moment;
+use super::slices::Slices;
 use super::status::Counters;
 use crate::contract::{Effects, NodeId, Now, Trace};
 use crate::planted::Fault;
@@ -197,13 +198,19 @@ impl Transfers {
         }
     }
 
-    /// A replica continues with the log: the snapshot that it got, if any, is no longer needed.
-    pub(super) fn note_caught_up(&mut self, to: NodeId) {
+    /// A replica continues with the log from an index on: the snapshot that it got, if any, is no longer
+    /// needed. It has caught up if no slices of the log need follow.
+    pub(super) fn note_continues(&mut self, to: NodeId, from_index: usize, log: &Log, settings: &Settings) {
         let open = self.open.len();
         self.open.retain(|transfer| transfer.to != to || !transfer.is_delivered());
-        if self.open.len() < open {
-            self.allowance.note_caught_up();
+        if self.open.len() < open && log.bytes_from(from_index) <= settings.timing.chunk_bytes {
+            self.note_caught_up();
         }
+    }
+
+    /// A replica that got a snapshot, or slices of the log, now has everything.
+    pub(super) fn note_caught_up(&mut self) {
+        self.allowance.note_caught_up();
     }
 
     /// Gives up the transfers whose receivers make no progress.
@@ -218,21 +225,22 @@ impl Transfers {
         self.abandon(|transfer| transfer.stuck_ms(now) > patience_ms, table, effects);
     }
 
-    /// Gives up those that keep more of the log than the node has room for. Their receivers ask again.
+    /// Gives up those that keep more of the log than the node has room for, and followers that are sent the
+    /// log in slices and are too far behind. They ask again.
     pub(super) fn abandon_long_kept(
         &mut self,
-        log: &Log,
+        (log, slices): (&Log, Option<&mut Slices>),
         history_max: usize,
         table: &mut Table,
         effects: &mut Effects,
     ) {
         let bytes_max = self.allowance.of(kept_bytes_max(history_max));
-        if self.open.is_empty() || log.bytes() <= bytes_max {
-            return;
-        }
+        let are_given_up = slices.is_some_and(|slices| slices.give_up_far_behind(log, bytes_max));
         let open = self.open.len();
-        self.abandon(|it| log.bytes_from(it.moment.index as usize) > bytes_max, table, effects);
-        if self.open.len() < open {
+        if open > 0 && log.bytes() > bytes_max {
+            self.abandon(|it| log.bytes_from(it.moment.index as usize) > bytes_max, table, effects);
+        }
+        if self.open.len() < open || are_given_up {
             self.allowance.note_given_up();
         }
     }
@@ -382,9 +390,10 @@ mod tests {
         world.progress(2, WHOLE);
         assert!(!world.transfers.are_sending() && world.transfers.kept_from() == 0);
         assert!(world.advance(9000).is_empty());
-        world.transfers.note_caught_up(3);
+        let (log, settings) = (Log::default(), world.peers.settings);
+        world.transfers.note_continues(3, 0, &log, &settings);
         assert!(!world.transfers.is_empty());
-        world.transfers.note_caught_up(2);
+        world.transfers.note_continues(2, 0, &log, &settings);
         assert!(world.transfers.is_empty());
     }
 

@@ -13,6 +13,7 @@ use super::message::Body;
 use super::outbox::{Outbox, outbox};
 use super::record::{Change, Moment, put_changes};
 use super::restoring::{Checkpoint, own_life};
+use super::slices::Slices;
 use super::transfers::WHOLE;
 use crate::contract::{Configuration, Effects, NodeId, Notice, Now, Progress, Trace};
 use crate::planted::Fault;
@@ -46,7 +47,9 @@ impl Replica {
         self.log.borrow_mut().record_decided();
         self.transfers.abandon_stuck(now, &self.settings, self.applied.table_mut(), effects);
         let log = self.log.borrow();
-        self.transfers.abandon_long_kept(&log, self.history_max, self.applied.table_mut(), effects);
+        let slices = self.agreement.leadership_mut().map(Leadership::slices_mut);
+        let state = (&*log, slices);
+        self.transfers.abandon_long_kept(state, self.history_max, self.applied.table_mut(), effects);
         drop(log);
         self.applied.drop_old_fragments(now, &self.settings);
         if let Some(leadership) = self.agreement.leadership_mut() {
@@ -67,12 +70,16 @@ impl Replica {
         self.apply(effects);
         self.answer_reads(now, effects);
         self.end_waits(now, effects);
-        self.cut_log();
         let is_position_due = self.rounds.is_position_due();
         let mut out = outbox!(self, effects);
         self.agreement.send_messages(is_position_due, &mut out);
+        if self.agreement.send_slices(&mut out) {
+            self.transfers.note_caught_up();
+        }
         self.agreement.send_own_messages(is_position_due, &self.proposals, &self.settings, &mut out);
         self.rounds.note_positions_sent();
+        // After the messages, which may show that more must be kept.
+        self.cut_log();
         self.advance_handover(now, effects);
         let mut out = outbox!(self, effects);
         self.transfers.advance(now, &self.members, &mut self.applied, &mut out);
@@ -191,7 +198,9 @@ impl Replica {
             return;
         }
         let left = bytes_max - bytes_max / 8;
-        let index = self.log.borrow().cut_for(left).min(self.applied.index()).min(self.transfers.kept_from());
+        let slices = self.agreement.leadership().map(Leadership::slices);
+        let kept_from = self.transfers.kept_from().min(slices.map_or(usize::MAX, Slices::kept_from));
+        let index = self.log.borrow().cut_for(left).min(self.applied.index()).min(kept_from);
         if self.agreement.cut_before(index, self.settings.id, &self.log) {
             self.counters.log_cuts += 1;
         }

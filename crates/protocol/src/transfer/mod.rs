@@ -56,3 +56,23 @@ impl Allowance {
         self.given_up = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_that_never_gets_on_has_no_more_than_eight_times_as_much_kept() {
+        let mut allowance = Allowance::default();
+        let mut after = |times: u32| {
+            (0..times).for_each(|_| allowance.note_given_up());
+            allowance.of(KEPT_BYTES_LEAST)
+        };
+        assert_eq!([0, 1, 1, 1].map(&mut after), [16 << 20, 32 << 20, 64 << 20, 128 << 20]);
+        assert_eq!([1, 1000].map(after), [128 << 20; 2], "it is given up again and again");
+        allowance.note_caught_up();
+        assert_eq!(allowance.of(KEPT_BYTES_LEAST), KEPT_BYTES_LEAST);
+        assert_eq!(kept_bytes_max(0), KEPT_BYTES_LEAST);
+        assert_eq!(allowance.of(kept_bytes_max(usize::MAX)), usize::MAX);
+    }
+}

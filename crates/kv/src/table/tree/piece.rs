@@ -26,9 +26,19 @@ pub(in crate::table) fn item_bytes(length: usize) -> usize {
 }
 
 pub(in crate::table) fn put_item(item: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + item_bytes(item.len()), 0);
-    write_item(item, &mut out[start..]);
+    out.reserve(item_bytes(item.len()));
+    match item.len() {
+        length @ 0..=253 => out.push(length as u8),
+        length @ 254..=0xffff => {
+            out.push(LONG);
+            out.extend_from_slice(&(length as u16).to_le_bytes());
+        }
+        length => {
+            out.push(LONGEST);
+            out.extend_from_slice(&(length as u32).to_le_bytes());
+        }
+    }
+    out.extend_from_slice(item);
 }
 
 /// Writes an item into `out`, which has exactly [`item_bytes`] bytes.
@@ -390,7 +400,8 @@ impl Leaf {
     pub(super) fn load(&mut self, piece: Piece<'_>) {
         self.bytes.clear();
         if piece.is_bare {
-            piece.iter().for_each(|item| put_item(item, &mut self.bytes));
+            self.bytes.reserve(piece.bytes_with_lengths());
+            piece.bytes.chunks_exact(piece.stride).for_each(|item| put_item(item, &mut self.bytes));
         } else {
             self.bytes.extend_from_slice(piece.bytes);
         }

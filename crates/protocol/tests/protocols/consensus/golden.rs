@@ -41,6 +41,12 @@ pub(crate) enum Verb {
         /// Bytes of a snapshot's chunk.
         #[arg(key)]
         chunk: Option<usize>,
+        /// Chunks and slices that are sent and not acknowledged.
+        #[arg(key)]
+        window: Option<usize>,
+        /// Bytes of snapshots and slices that a node sends in one turn.
+        #[arg(key)]
+        turn: Option<usize>,
         /// Bytes that wait to be committed.
         #[arg(key)]
         uncommitted: Option<usize>,
@@ -315,9 +321,11 @@ fn options(verb: &Verb) -> Done<Options> {
 
 fn timing(verb: &Verb) -> Timing {
     let default = Timing::default();
-    let Verb::Cluster { chunk, uncommitted, .. } = verb else { return default };
+    let Verb::Cluster { chunk, window, turn, uncommitted, .. } = verb else { return default };
     Timing {
         chunk_bytes: chunk.unwrap_or(default.chunk_bytes),
+        chunk_window: window.unwrap_or(default.chunk_window),
+        turn_bytes: turn.unwrap_or(default.turn_bytes),
         uncommitted_bytes_max: uncommitted.unwrap_or(default.uncommitted_bytes_max),
         ..default
     }

@@ -35,7 +35,7 @@ fn one_seed() {
 #[test]
 fn planted_faults_are_found() {
     const SEEDS_MAX: u64 = 20_000;
-    const FAULTS: [(Fault, u64); 17] = [
+    const FAULTS: [(Fault, u64); 18] = [
         (Fault::VoteNotPersisted, 2),
         (Fault::VotePersistedAfterReply, 24306),
         (Fault::AcceptedBeforeDurable, 813),
@@ -47,6 +47,7 @@ fn planted_faults_are_found() {
         (Fault::ResignedLeaderAnswers, 4519),
         (Fault::SnapshotIndexOffByOne, 1),
         (Fault::LogCutPastApplied, 405),
+        (Fault::SliceEndsEarly, 3493),
         (Fault::RetriedCommandAppliedTwice, 5),
         (Fault::WipedVoterVotes, 1367),
         (Fault::RolledBackVoterVotes, 660),
