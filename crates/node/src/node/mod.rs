@@ -57,6 +57,7 @@ use crate::requests::completing::Completing;
 use crate::requests::databases::Moves;
 use crate::requests::gather::Gathers;
 use crate::requests::long::LongCommands;
+use crate::requests::long_reads::LongReads;
 use crate::requests::scripting::Scripting;
 use crate::session::gates::Gate;
 use crate::values::Values;
@@ -105,6 +106,7 @@ pub struct Node {
     following: Following,
     coding: Coding,
     long: LongCommands,
+    long_reads: LongReads,
     values: Values,
     completing: Completing,
     evictions: Evictions,

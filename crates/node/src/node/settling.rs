@@ -9,12 +9,13 @@ use crate::context::peers;
 use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
 use crate::messages::envelope::ForwardedOutcome;
+use crate::requests::long_reads;
 use crate::requests::transactions::{self, Ended};
 use crate::session::gates::{Gate, Gates};
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
 use kv::codec::{Malformed, Reader};
-use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
+use kv::{Command, Lent, Reply, ReplyBuffer, SharedBytes, Version};
 use protocol::contract::Outgoing;
 use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket, Trace};
 use std::sync::Arc;
@@ -175,10 +176,17 @@ impl Node {
         let buffer = Arc::new(effects.replies.take());
         for outcome in &effects.outcomes {
             let reply = &buffer[outcome.reply.clone()];
-            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
-                let value = std::mem::take(value);
-                self.complete_with_value(outcome.ticket, group, outcome.result, value);
-                continue;
+            match ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
+                Some(Lent::Value(value)) => {
+                    let value = std::mem::take(value);
+                    self.complete_with_value(outcome.ticket, group, outcome.result, value);
+                    continue;
+                }
+                Some(Lent::Read(id)) => {
+                    self.long_reads.begin(&mut self.cx, group, (outcome.ticket, outcome.result), *id);
+                    continue;
+                }
+                None => {}
             }
             let is_answer =
                 !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
@@ -188,6 +196,24 @@ impl Node {
                 self.complete_long(outcome.ticket, group, outcome.result, reply);
             } else {
                 self.settle_outcome(group, outcome, reply, spills);
+            }
+        }
+    }
+
+    /// Goes on with a read that takes several turns, and answers it when its reply is complete.
+    #[cold]
+    pub(super) fn go_on_reading(&mut self) {
+        let Some(long_reads::Ended { group, ticket, result, reply }) = self.long_reads.go_on(&mut self.cx)
+        else {
+            return;
+        };
+        // What the read's copy held alone is freed little by little.
+        self.cx.groups.touch(group);
+        match reply {
+            Some(reply) => self.complete_with(ticket, group, result, reply),
+            None => {
+                let error = "TRYAGAIN this node's replica was removed before a long read was over; try again";
+                self.complete_with_error(ticket, group, Outcome::Refused, error);
             }
         }
     }
