@@ -94,7 +94,7 @@ impl Node {
         let life = life_of_values(configuration);
         let bounds = Bounds {
             copied_max: configuration.long_command_bytes,
-            read_ns_max: long_reads::in_one_step_ns(&configuration),
+            read_ns_max: long_reads::in_one_step_ns(configuration),
             reply_max: cx.memory.reply_max(),
             replies_max: cx.memory.replies_max(),
         };

@@ -6,6 +6,7 @@ use crate::coding;
 use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::peers;
+use crate::context::routing::MOVED;
 use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
 use crate::messages::envelope::ForwardedOutcome;
@@ -211,10 +212,7 @@ impl Node {
         self.cx.groups.touch(group);
         match reply {
             Some(reply) => self.complete_with(ticket, group, result, reply),
-            None => {
-                let error = "TRYAGAIN this node's replica was removed before a long read was over; try again";
-                self.complete_with_error(ticket, group, Outcome::Refused, error);
-            }
+            None => self.complete_with_error(ticket, group, Outcome::Refused, MOVED),
         }
     }
 

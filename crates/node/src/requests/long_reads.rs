@@ -40,7 +40,8 @@ struct UnderWay {
     group: u16,
     ticket: Ticket,
     result: Outcome,
-    id: LongReadId,
+    /// `None`: the table that has begun it is gone.
+    id: Option<LongReadId>,
     /// How long it has gone on, as estimated.
     spent_ns: u64,
     /// Bytes of its reply so far, and of the names that it looks for.
@@ -52,7 +53,7 @@ pub(crate) struct Ended {
     pub(crate) group: u16,
     pub(crate) ticket: Ticket,
     pub(crate) result: Outcome,
-    /// `None`: the table that had begun it does not exist any more.
+    /// `None`: the table that has begun it is gone.
     pub(crate) reply: Option<ReplyBuffer>,
 }
 
@@ -71,7 +72,11 @@ impl LongReads {
         (ticket, result): (Ticket, Outcome),
         id: LongReadId,
     ) {
-        self.reads.push(UnderWay { group, ticket, result, id, spent_ns: 0, bytes: 0 });
+        // The ids of a table ascend: earlier ones that do not are of a table that another replica of the group had.
+        self.reads.iter_mut().filter(|read| read.group == group).for_each(|read| {
+            read.id = read.id.filter(|earlier| *earlier < id);
+        });
+        self.reads.push(UnderWay { group, ticket, result, id: Some(id), spent_ns: 0, bytes: 0 });
         if let Origin::Session(client) = Origin::of(ticket)
             && let Some(session) = cx.clients.sessions.get_mut(client)
         {
@@ -89,7 +94,7 @@ impl LongReads {
         }
         let place = self.next(cx.memory.replies_max())?;
         let (read, ns) = (&mut self.reads[place], share_of(TURN_NS, &cx.configuration));
-        let progress = table_of(cx, read.group).and_then(|table| table.go_on_reading(read.id, ns));
+        let progress = table_of(cx, read.group).and_then(|table| table.go_on_reading(read.id?, ns));
         read.spent_ns += ns;
         let before = std::mem::replace(&mut read.bytes, progress.map_or(0, |progress| progress.bytes));
         let is_over = progress.is_none_or(|progress| progress.is_complete);
@@ -130,6 +135,6 @@ fn table_of(cx: &mut Context, group: u16) -> Option<&mut kv::Table> {
     cx.groups.get_mut(group)?.replica.as_mut()?.dumped()
 }
 
-fn end(cx: &mut Context, group: u16, id: LongReadId) -> Option<ReplyBuffer> {
-    table_of(cx, group)?.end_reading(id)
+fn end(cx: &mut Context, group: u16, id: Option<LongReadId>) -> Option<ReplyBuffer> {
+    table_of(cx, group)?.end_reading(id?)
 }
