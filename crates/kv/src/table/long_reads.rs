@@ -29,7 +29,7 @@ use std::ops::Range;
 const ELEMENT_BYTES: usize = 16;
 
 /// More than the estimates have for one item that is listed, and for ten of its bytes, in nanoseconds.
-const LISTED_NS_MAX: usize = 100;
+const LISTED_NS: usize = 100;
 
 /// How far a read has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +261,7 @@ impl Table {
         }
         let (items, bytes) = entry.map_or((0, 0), |entry| (entry.items().len(), entry.content_bytes()));
         // Nearly all reads end here. An estimate may have to find a range a second time.
-        let is_short = (items * LISTED_NS_MAX + bytes) as u64 <= read_ns_max;
+        let is_short = (items * LISTED_NS + bytes) as u64 <= read_ns_max;
         let lists = matches!(command, Command::OnList(_) | Command::OnSet(SetCommand::All { .. }))
             || matches!(command, Command::Hash(HashCommand::All { .. }))
             || matches!(command, Command::OnSorted(SortedCommand::Range { .. }));

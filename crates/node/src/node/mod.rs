@@ -409,6 +409,8 @@ impl Node {
         self.cx.groups.iter().for_each(|(_, group)| group.chooser.check_invariants());
         self.cluster.control().check_invariants(self.cx.now);
         self.cx.check_invariants();
+        self.channels.check_invariants();
+        self.long_reads.check_invariants(&self.cx);
         self.gates_show_the_state_of_components();
     }
 

@@ -11,7 +11,7 @@ use kv::{LongReadId, ReplyBuffer};
 use protocol::{Result as Outcome, Ticket};
 
 /// The most that a read may take in one step, as estimated, in nanoseconds.
-const STEP_NS_MAX: u64 = 5_000_000;
+const READ_NS_MAX: u64 = 5_000_000;
 
 /// How long reads go on in one turn, as estimated, in nanoseconds.
 const TURN_NS: u64 = 2_000_000;
@@ -21,7 +21,7 @@ const OLDEST_EACH: u64 = 4;
 
 /// What a read may take in one step, in nanoseconds. Where short commands count as long ones, to test that, so do reads.
 pub(crate) fn in_one_step_ns(configuration: &Configuration) -> u64 {
-    share_of(STEP_NS_MAX, configuration)
+    share_of(READ_NS_MAX, configuration)
 }
 
 fn share_of(ns: u64, configuration: &Configuration) -> u64 {
@@ -109,6 +109,19 @@ impl LongReads {
         }
         let UnderWay { group, ticket, result, id, .. } = self.reads.remove(place);
         Some(Ended { group, ticket, result, reply: end(cx, group, id) })
+    }
+
+    /// Checks that each client is charged for what its reads hold, and is asked for nothing more while they are under way.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self, cx: &Context) {
+        for (client, session) in cx.clients.sessions.iter() {
+            let own = self.reads.iter().filter(|read| Origin::of(read.ticket) == Origin::Session(client));
+            let bytes: usize = own.clone().map(|read| read.bytes).sum();
+            assert_eq!(session.reading_bytes(), bytes, "replies so far, and names that are looked for");
+            assert!(own.count() == 0 || !session.wants_input(), "a client waits for its long read");
+        }
     }
 
     /// Which of the reads goes on. If their replies so far take more than `bytes_max`, only the oldest one does.

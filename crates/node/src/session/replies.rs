@@ -165,6 +165,11 @@ impl Session {
         }
     }
 
+    /// Bytes that the client's reads under way have taken so far.
+    pub(crate) fn reading_bytes(&self) -> usize {
+        self.reading_bytes
+    }
+
     /// Counts the bytes that a read under way has taken, in place of those that it had taken before.
     pub(crate) fn note_reading(&mut self, before: usize, bytes: usize) {
         self.reading_bytes = self.reading_bytes - before + bytes;
