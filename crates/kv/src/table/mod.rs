@@ -616,8 +616,14 @@ impl Table {
                 }
                 version
             }
-            _ if command.may_walk() => self.read_long(command, now, out),
-            _ => self.read_at_once(command, now, out),
+            _ => self.read_any(command, now, out),
+        }
+    }
+
+    fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        match command.may_walk() {
+            true => self.read_long(command, now, out),
+            false => self.read_at_once(command, now, out),
         }
     }
 
@@ -633,7 +639,8 @@ impl Table {
         }
     }
 
-    fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+    /// A read that is a part of another command.
+    fn read_within(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
         match self.refuses_walk(command, now, out) {
             true => 0,
             false => self.read_at_once(command, now, out),
