@@ -212,8 +212,9 @@ impl Host {
             let mut wire = client.wire.borrow_mut();
             let count = wire.received.len() / client.reply.len();
             let received = String::from_utf8_lossy(&wire.received);
-            assert!(wire.received == client.reply.repeat(count), "every reply is the same: {received}");
-            wire.received.clear();
+            let replies = client.reply.repeat(count + 1);
+            assert!(replies.starts_with(&wire.received), "every reply is the same: {received}");
+            wire.received.drain(..count * client.reply.len());
             client.answered += count;
             client.under_way -= count;
         }
@@ -361,4 +362,98 @@ fn a_client_that_asks_for_little_is_answered_in_the_turn_in_which_it_asks() {
         (0..100).for_each(|_| host.turn());
         assert!(answered(&host) >= before + 100, "each turn does something for them");
     }
+}
+
+/// A node where a read counts as long that takes a hundredth of what it usually may.
+fn with_short_steps() -> Configuration {
+    let usual = configuration();
+    Configuration { long_command_bytes: usual.long_command_bytes / 100, ..usual }
+}
+
+impl Host {
+    fn serving(configuration: Configuration) -> Host {
+        let mut host = Host::open(configuration);
+        let serves = |host: &Host| host.driver.node.health().ready && host.driver.node.map_version() > 0;
+        let is_ready = (0..5000).any(|_| {
+            host.turn();
+            serves(&host)
+        });
+        assert!(is_ready, "the node serves");
+        host
+    }
+
+    /// Has a client send a request once. Returns after how many turns it is answered.
+    fn once(&mut self, request: &[&str], reply: &[u8]) -> usize {
+        let client = self.client(request, reply, 1);
+        self.clients[client].depth = 1;
+        let turns = self.turns_for(client, 1)[0];
+        self.clients[client].depth = 0;
+        turns
+    }
+
+    /// Fills a list, and returns its elements and what `LRANGE` answers.
+    fn fill(&mut self, count: usize) -> Vec<u8> {
+        let elements: Vec<String> = (0..count).map(|number| format!("element{number}")).collect();
+        let fill: Vec<&str> = ["RPUSH", "l"].into_iter().chain(elements.iter().map(String::as_str)).collect();
+        self.once(&fill, format!(":{count}\r\n").as_bytes());
+        encoded(&fill[2..])
+    }
+}
+
+/// A long read goes on for some time in each turn, and so keeps nobody waiting who asks for little.
+#[test]
+fn a_client_that_asks_for_little_is_answered_in_the_turn_in_which_it_asks_beside_long_reads() {
+    for readers in [1, 5] {
+        let mut host = Host::serving(with_short_steps());
+        let all = host.fill(10_000);
+        let range = ["LRANGE", "l", "0", "-1"];
+        assert!(host.once(&range, &all) > 5, "it takes several turns");
+        let readers: Vec<usize> = (0..readers).map(|_| host.client(&range, &all, 3)).collect();
+        (0..20).for_each(|_| host.turn());
+        let before: Vec<usize> = readers.iter().map(|reader| host.clients[*reader].answered).collect();
+        for (request, reply, most) in
+            [(&["GET", "k"][..], &b"$-1\r\n"[..], 1), (&["SET", "other", "v"], b"+OK\r\n", 4)]
+        {
+            let light = host.client(request, reply, 1);
+            let turns = host.turns_for(light, 100);
+            assert!(turns[0] <= most, "{request:?} beside {} reads: {turns:?}", readers.len());
+            host.clients[light].depth = 0;
+        }
+        (0..200).for_each(|_| host.turn());
+        let after = readers.iter().map(|reader| host.clients[*reader].answered);
+        assert!(after.zip(before).all(|(after, before)| after > before + 2), "all of them go on");
+    }
+}
+
+/// A reader with a request behind its read, which is taken when the read has its reply.
+#[test]
+fn a_long_read_shows_its_beginning_and_what_its_client_asks_next_shows_what_came_in_the_meantime() {
+    let mut host = Host::serving(with_short_steps());
+    let mut all = host.fill(10_000);
+    let mut both = encoded(&["LRANGE", "l", "0", "-1"]);
+    both.extend(encoded(&["LLEN", "l"]));
+    all.extend(b":10002\r\n");
+    let reader = host.client(&[], &all, 0);
+    host.clients[reader].request = both;
+    host.clients[reader].depth = 1;
+    host.turn();
+    host.once(&["RPUSH", "l", "one", "more"], b":10002\r\n");
+    assert_eq!(host.clients[reader].answered, 0, "the read is under way");
+    assert_eq!(host.turns_for(reader, 1).len(), 1);
+}
+
+#[test]
+fn a_long_read_ends_with_its_client() {
+    let mut host = Host::serving(with_short_steps());
+    let all = host.fill(10_000);
+    let reader = host.client(&["LRANGE", "l", "0", "-1"], &all, 1);
+    (0..3).for_each(|_| host.turn());
+    let now_us = host.world.now.monotonic_us;
+    assert!(host.driver.next_turn_us(&host.world) <= now_us, "the read goes on at once");
+    let reader = host.clients.remove(reader);
+    host.driver.node.disconnect(reader.id);
+    (0..3).for_each(|_| host.turn());
+    let now_us = host.world.now.monotonic_us;
+    assert!(host.driver.next_turn_us(&host.world) > now_us, "nothing is left to do");
+    host.driver.check_invariants();
 }

@@ -33,7 +33,7 @@ pub use command::{
     SetAnswer, SetCommand, SetOperation, Share, Sizes, SortCommand, SortedCommand, StreamCommand, StreamId,
     Supplied, Transaction, TransactionId, Trim, TwoPhaseCommand, WaiterId, Watched, WhenFull, Wish,
 };
-pub use reply::{Announcement, Reads, Reply, ReplyBuffer};
+pub use reply::{Announcement, Lent, LongReadId, Reads, Reply, ReplyBuffer};
 pub use shared::SharedBytes;
 pub use table::{BLOCKED, Interpreter, NoInterpreter, Register, SnapshotId, Statistics, Table};
 pub use watch::{RecordName, Watch};

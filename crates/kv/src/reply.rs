@@ -66,10 +66,23 @@ pub enum Reply<'a> {
     Reads(&'a [u8]),
     /// A reference to a value, or to a part of one: an encoded [`ValueRef`].
     Reference(&'a [u8]),
-    /// A byte string that is lent, and stored beside the buffer: see [`ReplyBuffer::lent`]. Never nested in another
-    /// element.
+    /// The whole reply is stored beside the buffer, or still to be written: see [`ReplyBuffer::lent`]. Never nested in
+    /// another element.
     Lent(u32),
 }
+
+/// A whole reply that is not in its buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lent {
+    /// A byte string.
+    Value(SharedBytes),
+    /// The reply of a read that has begun: see [`Table::go_on_reading`](crate::Table::go_on_reading).
+    Read(LongReadId),
+}
+
+/// A read of a table that has begun and has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LongReadId(pub(crate) u64);
 
 /// Consecutive replies in one growing buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +94,9 @@ pub struct ReplyBuffer {
     announcements: Vec<Announcement>,
     /// The shortest value, in bytes, that is lent to this buffer instead of copied. `None`: all are copied.
     lent_bytes_min: Option<NonZero<usize>>,
-    lent: Vec<SharedBytes>,
+    /// What a read may take in one step, in nanoseconds, as estimated. `None`: each is carried out in one.
+    read_ns_max: Option<NonZero<u64>>,
+    lent: Vec<Lent>,
     /// See [`ReplyBuffer::is_over_full`].
     bytes_max: Option<NonZero<usize>>,
     /// See [`ReplyBuffer::reply_bytes_max`].
@@ -309,6 +324,28 @@ impl ReplyBuffer {
         self.lent_bytes_min = NonZero::new(bytes_min);
     }
 
+    /// From now on, a read of a collection that would take longer than `read_ns_max` nanoseconds only begins, if it is no
+    /// part of another command. The caller must check for such replies with [`ReplyBuffer::lent`], and have the table go on.
+    pub fn read_in_parts(&mut self, read_ns_max: u64) {
+        self.read_ns_max = NonZero::new(read_ns_max);
+    }
+
+    /// What a read may take in one step, in nanoseconds.
+    pub(crate) fn read_ns_max(&self) -> Option<u64> {
+        self.read_ns_max.map(NonZero::get)
+    }
+
+    /// Has reads that are carried out from now on take one step, as parts of another command do. Returns what
+    /// [`ReplyBuffer::read_in_parts`] has set.
+    pub(crate) fn read_at_once(&mut self) -> Option<NonZero<u64>> {
+        self.read_ns_max.take()
+    }
+
+    /// Undoes [`ReplyBuffer::read_at_once`].
+    pub(crate) fn read_as_before(&mut self, read_ns_max: Option<NonZero<u64>>) {
+        self.read_ns_max = read_ns_max;
+    }
+
     /// Sets the size in bytes beyond which [`ReplyBuffer::is_over_full`].
     pub fn bound(&mut self, bytes_max: usize) {
         self.bytes_max = NonZero::new(bytes_max);
@@ -338,24 +375,24 @@ impl ReplyBuffer {
         self.lent_bytes_min
     }
 
-    /// Appends a lent byte string.
-    pub(crate) fn push_lent(&mut self, value: SharedBytes) {
+    /// Appends a reply that is elsewhere.
+    pub(crate) fn push_lent(&mut self, lent: Lent) {
         self.push(Reply::Lent(self.lent.len() as u32));
-        self.lent.push(value);
+        self.lent.push(lent);
     }
 
-    /// Whether some of these replies are lent values.
+    /// Whether some of these replies are lent values, or of reads that have only begun.
     #[inline]
     pub fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Takes the lent values out, in the order of their replies.
-    pub fn take_lent(&mut self) -> Vec<SharedBytes> {
+    /// Takes out what is lent, in the order of its replies.
+    pub fn take_lent(&mut self) -> Vec<Lent> {
         std::mem::take(&mut self.lent)
     }
 
-    /// The index of an encoded reply among the lent values, if it is one.
+    /// The index of an encoded reply among what is lent, if it is one.
     pub fn lent(encoded: &[u8]) -> Option<usize> {
         match encoded.first() {
             Some(&LENT) => match Reply::first(encoded) {

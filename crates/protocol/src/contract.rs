@@ -109,7 +109,8 @@ pub trait Replica {
     fn keep_history(&mut self, _bytes_max: usize) {}
 
     /// The table, for a copy of it in Redis's format: [`Table::begin_snapshot`], [`Table::dump_chunk`] and
-    /// [`Table::end_snapshot`]. Registers have no moment that a copy could show.
+    /// [`Table::end_snapshot`]; and for reads that have begun: [`Table::go_on_reading`]. Registers have no moment that a
+    /// copy could show.
     fn dumped(&mut self) -> Option<&mut Table> {
         None
     }

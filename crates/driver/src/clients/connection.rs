@@ -102,6 +102,10 @@ impl<S: Socket> Connection<S> {
         let is_there = !self.input.is_empty() || self.has_unread;
         assert!(!self.is_put_off || is_there, "requests are put off that are not there");
         assert!(
+            self.unread_us.is_none() || self.is_put_off && self.has_unread,
+            "what is unread has a time only while the node does not want it"
+        );
+        assert!(
             self.partial_since_us.is_none() || !self.input.is_empty(),
             "the beginning of no request has a time"
         );

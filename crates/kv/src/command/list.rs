@@ -45,6 +45,23 @@ impl<'a> List<'a> {
         out.put_bytes(self.encoded);
     }
 
+    /// All items, each with its length: see [`List::of_encoded`].
+    pub(crate) fn encoded(&self) -> &'a [u8] {
+        self.encoded
+    }
+
+    /// The first `count` items of those that [`List::encoded`] has returned, or that follow in it.
+    pub(crate) fn of_encoded(encoded: &'a [u8], count: usize) -> List<'a> {
+        let mut reader = Reader::new(encoded);
+        let taken = (0..count).map_while(|_| reader.bytes().ok()).count();
+        List { encoded: &encoded[..encoded.len() - reader.rest().len()], count: taken as u32 }
+    }
+
+    /// The bytes that an item takes in [`List::encoded`].
+    pub(crate) fn length_of(item: &[u8]) -> usize {
+        size_of::<u32>() + item.len()
+    }
+
     /// Bytes of all items with their lengths.
     pub(crate) fn bytes(&self) -> usize {
         self.encoded.len()

@@ -43,21 +43,27 @@ pub(super) fn distance(sorted: Sorted<'_>, (from, to): (&[u8], &[u8]), unit_m: f
 
 pub(super) fn write_hashes(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
-    for member in Collection::touching(sorted.collection, members) {
-        match place_of(sorted, member) {
-            Some(place) => out.bulk(&place.letters()),
-            None => out.null(),
-        }
+    Collection::touching(sorted.collection, members).for_each(|member| write_hash(sorted, member, out));
+}
+
+/// Appends the geohash of a member, or null.
+pub(super) fn write_hash(sorted: Sorted<'_>, member: &[u8], out: &mut ReplyBuffer) {
+    match place_of(sorted, member) {
+        Some(place) => out.bulk(&place.letters()),
+        None => out.null(),
     }
 }
 
 pub(super) fn write_places(sorted: Sorted<'_>, members: List<'_>, out: &mut ReplyBuffer) {
     out.array(members.len());
-    for member in Collection::touching(sorted.collection, members) {
-        match place_of(sorted, member) {
-            Some(place) => write_place(place, out),
-            None => out.push(Reply::NullArray),
-        }
+    Collection::touching(sorted.collection, members).for_each(|member| write_place_of(sorted, member, out));
+}
+
+/// Appends the place of a member, or no array.
+pub(super) fn write_place_of(sorted: Sorted<'_>, member: &[u8], out: &mut ReplyBuffer) {
+    match place_of(sorted, member) {
+        Some(place) => write_place(place, out),
+        None => out.push(Reply::NullArray),
     }
 }
 

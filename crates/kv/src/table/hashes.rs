@@ -52,7 +52,7 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
 
 /// A read-only view of a hash at one time.
 #[derive(Clone, Copy)]
-struct Hash<'a> {
+pub(super) struct Hash<'a> {
     items: Items<'a>,
     order: Order,
     /// The deadlines of a large hash's fields.
@@ -70,6 +70,18 @@ impl<'a> Hash<'a> {
             due: entry.and_then(Entry::collection).map(Collection::due),
             has_deadlines: entry.is_some_and(Entry::has_deadlines),
             collection: entry.and_then(Entry::collection),
+            now,
+        }
+    }
+
+    /// The hash that a collection is.
+    pub(super) fn of_collection(collection: &'a Collection, now: UnixMs) -> Hash<'a> {
+        Hash {
+            items: collection.items(),
+            order: collection.order(),
+            due: Some(collection.due()),
+            has_deadlines: collection.due().len() > 0,
+            collection: Some(collection),
             now,
         }
     }
@@ -92,6 +104,36 @@ impl<'a> Hash<'a> {
 
     fn field_at(self, rank: usize) -> Option<Field<'a>> {
         self.items.get(rank).map(|item| self.order.field(item))
+    }
+
+    /// Appends the parts of the field that an item holds, unless it has expired.
+    pub(super) fn write_field(self, item: &[u8], part: HashPart, out: &mut ReplyBuffer) {
+        let field = self.order.field(item);
+        if field.is_live(self.now) {
+            write_parts(&field, part, out);
+        }
+    }
+
+    /// Appends the value of a field, or null.
+    pub(super) fn write_value(self, name: &[u8], out: &mut ReplyBuffer) {
+        write_value(self.value(name), out);
+    }
+
+    /// Appends when a field expires.
+    pub(super) fn write_expiry(self, name: &[u8], unit: ExpiryUnit, out: &mut ReplyBuffer) {
+        out.integer(match self.get(name).map(|field| field.deadline) {
+            None => NO_FIELD,
+            Some(NO_DEADLINE) => WITHOUT_DEADLINE,
+            Some(deadline) => time_to_live(deadline, unit, self.now) as i64,
+        });
+    }
+
+    /// Appends the head of all fields, which follow.
+    pub(super) fn write_head(self, part: HashPart, out: &mut ReplyBuffer) {
+        match part {
+            HashPart::Both => out.map(self.len()),
+            HashPart::Fields | HashPart::Values => out.array(self.len()),
+        }
     }
 
     /// The number of fields that have not expired.
@@ -428,7 +470,7 @@ fn write_fields(hash: Hash<'_>, fields: List<'_>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.array(fields.len());
     for field in Collection::touching(hash.collection, fields) {
-        write_value(hash.value(field), out);
+        hash.write_value(field, out);
         // One field may be requested many times.
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
@@ -452,11 +494,7 @@ fn answer(command: &HashCommand<'_>, hash: Hash<'_>, draws: &mut Draws, out: &mu
         TimeToLive { fields, unit, .. } => {
             out.array(fields.len());
             for name in Collection::touching(hash.collection, fields) {
-                out.integer(match hash.get(name).map(|field| field.deadline) {
-                    None => NO_FIELD,
-                    Some(NO_DEADLINE) => WITHOUT_DEADLINE,
-                    Some(deadline) => time_to_live(deadline, unit, hash.now) as i64,
-                });
+                hash.write_expiry(name, unit, out);
             }
         }
         // Carried out by `change_hash`.
@@ -475,20 +513,20 @@ fn time_to_live(deadline: UnixMs, unit: ExpiryUnit, now: UnixMs) -> u64 {
     }
 }
 
-fn write_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
-    let (start, count) = (out.len(), hash.len());
-    if part == HashPart::Both {
-        out.map(count)
-    } else {
-        out.array(count)
+fn write_parts(field: &Field<'_>, part: HashPart, out: &mut ReplyBuffer) {
+    if part != HashPart::Values {
+        out.bulk(field.name);
     }
-    for Field { name, value, .. } in hash.iter() {
-        if part != HashPart::Values {
-            out.bulk(name);
-        }
-        if part != HashPart::Fields {
-            out.bulk(value);
-        }
+    if part != HashPart::Fields {
+        out.bulk(field.value);
+    }
+}
+
+fn write_all(hash: Hash<'_>, part: HashPart, out: &mut ReplyBuffer) {
+    let start = out.len();
+    hash.write_head(part, out);
+    for field in hash.iter() {
+        write_parts(&field, part, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }

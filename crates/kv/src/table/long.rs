@@ -219,6 +219,12 @@ impl Table {
         let command = &bytes[ROOM_BYTES..];
         let mut reader = Reader::new(command);
         match Command::decode(&mut reader) {
+            // A read is the whole command here, and no part of another one. Where nobody waits for its reply, it does nothing.
+            Ok(decoded)
+                if reader.is_empty() && Wrapper::Parts.can_contain(command) && !decoded.is_write() =>
+            {
+                return if self.is_quiet { 0 } else { self.read(&decoded, record.time, out) };
+            }
             Ok(decoded) if reader.is_empty() && Wrapper::Parts.can_contain(command) => {
                 return self.apply_any(&decoded, record, out);
             }

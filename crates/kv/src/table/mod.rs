@@ -39,6 +39,7 @@ mod kind;
 mod lists;
 mod locks;
 mod long;
+mod long_reads;
 mod members;
 mod name_hash;
 mod numbers;
@@ -85,6 +86,7 @@ use entry::Entry;
 use eviction::Uses;
 use index::{Index, KeyHash};
 use long::LongCommands;
+use long_reads::LongReads;
 use snapshot::Snapshot;
 use spill::SpilledValues;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +99,7 @@ pub use dump::{BUSY_KEY, ExpiringField};
 pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim, blocks_bytes_max};
 pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
+pub use long_reads::Progress;
 pub use registers::Register;
 pub use scan::scan_group;
 use scripts::ScriptCosts;
@@ -204,6 +207,8 @@ pub struct Table {
     spilled: SpilledValues,
     /// Commands that have not arrived completely.
     long: LongCommands,
+    /// Reads that have begun and not ended.
+    long_reads: LongReads,
     /// Large entries of a snapshot transfer that have arrived in part, by key and version, each with room for its
     /// header in front.
     arriving: BTreeMap<(Box<[u8]>, Version), Vec<u8>>,
@@ -286,6 +291,7 @@ impl Table {
             coded: CodedValues::default(),
             spilled: SpilledValues::default(),
             long: LongCommands::default(),
+            long_reads: LongReads::default(),
             arriving: BTreeMap::new(),
             arriving_items: BTreeMap::new(),
             discarded: Vec::new(),
@@ -334,8 +340,10 @@ impl Table {
         self.watched.skip(records);
     }
 
-    /// Takes over the watch, the skipped records and the settings for noting accesses from another table.
+    /// Takes over the watch, the skipped records, the settings for noting accesses and the reads under way from a table that
+    /// this one replaces.
     pub fn take_watched_of(&mut self, table: &mut Table) {
+        self.long_reads = table.long_reads.take();
         self.watched = std::mem::take(&mut table.watched);
         self.uses = std::mem::take(&mut table.uses);
         self.purged_at = table.purged_at;
@@ -577,7 +585,12 @@ impl Table {
             LongEnd { id, .. } => return self.carry_out_long(id, record, out),
             // Only within another command, so this reply is a part of that command's reply.
             Get { key } => return self.get(key, record.time, None, out),
-            _ => return self.read(command, record.time, out),
+            _ => {
+                let read_ns_max = out.read_at_once();
+                let version = self.read(command, record.time, out);
+                out.read_as_before(read_ns_max);
+                return version;
+            }
         }
         record.version
     }
@@ -612,10 +625,34 @@ impl Table {
     }
 
     fn read_any(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        use Command::*;
-        if self.refuses_walk(command, now, out) {
+        match command.may_walk() {
+            true => self.read_long(command, now, out),
+            false => self.read_at_once(command, now, out),
+        }
+    }
+
+    /// A read that may take long, and is no part of another command.
+    #[inline(never)]
+    fn read_long(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        if self.refuses_long_walk(command, now, out) {
             return 0;
         }
+        match self.begin_long_read(command, now, out) {
+            Some(version) => version,
+            None => self.read_at_once(command, now, out),
+        }
+    }
+
+    /// A read that is a part of another command.
+    fn read_within(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        match self.refuses_walk(command, now, out) {
+            true => 0,
+            false => self.read_at_once(command, now, out),
+        }
+    }
+
+    fn read_at_once(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
+        use Command::*;
         match *command {
             Get { key } => return self.get_part(key, now, out),
             Fetch { key } => return self.fetch(key, now, out),

@@ -8,7 +8,7 @@ use crate::coded::View;
 use crate::command::{Command, EncodingLimits, ExpiryUnit, List};
 use crate::digest::digest_of;
 use crate::number::parse_integer;
-use crate::reply::{Reply, ReplyBuffer};
+use crate::reply::{Lent, Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use std::num::NonZero;
 
@@ -92,7 +92,7 @@ impl Table {
             mark_unresolved(&Command::Get { key }, start, out);
         }
         if is_lent && let Some(value) = self.lend_value(key) {
-            out.push_lent(value);
+            out.push_lent(Lent::Value(value));
         }
         version
     }

@@ -26,12 +26,27 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
     if is_intset { b"intset" } else { b"hashtable" }
 }
 
+/// Appends the member that an item holds.
+pub(super) fn write_member(item: &[u8], out: &mut ReplyBuffer) {
+    out.bulk(&member_of(item));
+}
+
+/// Appends whether a member is there. `item` is a buffer.
+pub(super) fn write_whether_there(
+    items: Items<'_>,
+    member: &[u8],
+    item: &mut Vec<u8>,
+    out: &mut ReplyBuffer,
+) {
+    out.integer(items.contains(item_of(member, item)).into());
+}
+
 /// Appends a set of members, unless it is too large for a reply.
 fn write_members<'i>(items: impl ExactSizeIterator<Item = &'i [u8]>, out: &mut ReplyBuffer) {
     let start = out.len();
     out.push(Reply::Set(items.len() as u32));
     for item in items {
-        out.bulk(&member_of(item));
+        write_member(item, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
@@ -336,11 +351,11 @@ fn answer(
     use SetCommand::*;
     let items = set.map_or(Items::EMPTY, Entry::items);
     match *command {
-        Contains { member, .. } => out.integer(items.contains(item_of(member, item)).into()),
+        Contains { member, .. } => write_whether_there(items, member, item, out),
         ContainsEach { members, .. } => {
             out.array(members.len());
             for member in Collection::touching(set.and_then(Entry::collection), members) {
-                out.integer(items.contains(item_of(member, item)).into());
+                write_whether_there(items, member, item, out);
             }
         }
         All { .. } => write_members(Counted(items.len(), items.iter_from(0)), out),

@@ -536,6 +536,7 @@ impl Table {
         let before = std::mem::replace(&mut self.index, read.index.take());
         // What was read shares nothing.
         self.cleared.append(&mut self.discarded_nodes);
+        self.long_reads.outlive_contents();
         self.discard(before);
         Ok(())
     }

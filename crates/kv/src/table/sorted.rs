@@ -126,7 +126,7 @@ pub(super) fn ranks_of(items: Items<'_>, by: By, ends: List<'_>) -> Result<Range
 
 /// The ranks of the members that a range returns, without the first `skip`, and at most `count`. If the range is reversed,
 /// they are returned from the end.
-fn selected(
+pub(super) fn selected(
     items: Items<'_>,
     (by, ends): (By, List<'_>),
     is_reverse: bool,
@@ -144,6 +144,33 @@ fn selected(
     })
 }
 
+/// Appends the head of so many members, which follow.
+pub(super) fn write_head(count: usize, with_scores: bool, out: &mut ReplyBuffer) {
+    match with_scores {
+        true => out.push(Reply::Pairs(count as u32)),
+        false => out.array(count),
+    }
+}
+
+/// Appends a member, with its score if requested.
+pub(super) fn write_member(key: Key, member: &[u8], with_scores: bool, out: &mut ReplyBuffer) {
+    if with_scores {
+        out.push(Reply::Pair);
+    }
+    out.bulk(member);
+    if with_scores {
+        out.push(Reply::Double(number_of(key)));
+    }
+}
+
+/// Appends the score of a member, or null.
+pub(super) fn write_score(key: Option<Key>, out: &mut ReplyBuffer) {
+    match key {
+        Some(key) => out.push(Reply::Double(number_of(key))),
+        None => out.null(),
+    }
+}
+
 /// Appends members, with their scores if requested, unless they are too large for a reply.
 fn write_members(
     count: usize,
@@ -152,19 +179,9 @@ fn write_members(
     out: &mut ReplyBuffer,
 ) {
     let start = out.len();
-    if with_scores {
-        out.push(Reply::Pairs(count as u32));
-    } else {
-        out.array(count);
-    }
+    write_head(count, with_scores, out);
     for (key, member) in members.take(count) {
-        if with_scores {
-            out.push(Reply::Pair);
-        }
-        out.bulk(member.as_ref());
-        if with_scores {
-            out.push(Reply::Double(number_of(key)));
-        }
+        write_member(key, member.as_ref(), with_scores, out);
         if out.len() - start > out.reply_bytes_max() {
             return refuse_large_reply(start, out);
         }
@@ -552,7 +569,7 @@ impl Table {
 }
 
 /// The members of a range, from its end if `is_reverse`.
-fn at_ranks<'i>(
+pub(super) fn at_ranks<'i>(
     items: Items<'i>,
     range: &Range<usize>,
     is_reverse: bool,
@@ -578,10 +595,6 @@ impl AddOptions {
 fn answer(command: &SortedCommand<'_>, sorted: Sorted<'_>, draws: &mut Draws, out: &mut ReplyBuffer) {
     use SortedCommand::*;
     let items = sorted.items;
-    let write_score = |key: Option<Key>, out: &mut ReplyBuffer| match key {
-        Some(key) => out.push(Reply::Double(number_of(key))),
-        None => out.null(),
-    };
     let rank_of = |key: Key, member: &[u8], is_reverse: bool| {
         let rank = items.seek(item_of(key, member, &mut Vec::new()));
         (if is_reverse { items.len() - 1 - rank } else { rank }) as i64

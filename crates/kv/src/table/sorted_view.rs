@@ -27,6 +27,12 @@ impl<'a> Sorted<'a> {
         Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set, collection }
     }
 
+    /// The sorted set that a collection is.
+    pub(super) fn of_collection(collection: &'a Collection) -> Sorted<'a> {
+        let (items, members) = (collection.items(), collection.names());
+        Sorted { items, members, is_set: false, collection: Some(collection) }
+    }
+
     pub(super) fn len(self) -> usize {
         self.items.len()
     }

@@ -389,6 +389,7 @@ impl Table {
         let index = self.index.take();
         // What they share does not count any more.
         self.cleared.append(&mut self.discarded_nodes);
+        self.long_reads.outlive_contents();
         self.removed_versions.note_all(self.floor);
         self.changes.clear_all();
         if self.snapshots.is_empty() {
@@ -462,8 +463,8 @@ impl Table {
             (self.expiring, self.tombstones),
             "keys that expire, and tombstones"
         );
-        // Nodes in other places are those of copies for snapshots, and of trees that are set aside.
-        if self.snapshots.is_empty() && self.discarded_nodes.is_empty() {
+        // Nodes in other places are those of copies for snapshots and long reads, and of trees that are set aside.
+        if self.snapshots.is_empty() && self.long_reads.are_none() && self.discarded_nodes.is_empty() {
             assert_eq!(self.shared_bytes(), in_trees - nodes.bytes(), "bytes that collections share");
         }
         assert_eq!(expiries, self.expiries, "the deadlines of keys");

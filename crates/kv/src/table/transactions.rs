@@ -144,7 +144,7 @@ impl Table {
         out: &mut ReplyBuffer,
     ) {
         self.run(transaction, now, bytes_max, out, |table, command, out| {
-            table.read_any(command, now, out);
+            table.read_within(command, now, out);
         });
     }
 

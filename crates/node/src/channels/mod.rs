@@ -126,6 +126,20 @@ impl Channels {
         !self.put_off.is_empty()
     }
 
+    /// Checks that sums are those of what is there. O(channels, and messages that are put off).
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub(crate) fn check_invariants(&self) {
+        let put_off: usize = self.put_off.iter().map(PutOff::bytes).sum();
+        assert_eq!(self.put_off_bytes, put_off, "messages from peers that wait for the next turn");
+        assert!(put_off <= PUT_OFF_BYTES_MAX, "more messages wait than may");
+        let patterns: usize = self.of(Listening::Pattern).keys().map(Vec::len).sum();
+        assert_eq!(self.pattern_bytes, patterns, "all patterns");
+        let mut all = self.listeners.iter().flat_map(BTreeMap::values);
+        assert!(all.all(|listeners| !listeners.clients.is_empty()), "a channel without listeners is none");
+    }
+
     /// Removes the subscriptions of a disconnected client.
     pub(crate) fn forget(&mut self, client: ClientId, subscriptions: &Subscriptions) {
         for how in [Listening::Channel, Listening::Pattern, Listening::Shard] {

@@ -57,6 +57,7 @@ use crate::requests::completing::Completing;
 use crate::requests::databases::Moves;
 use crate::requests::gather::Gathers;
 use crate::requests::long::LongCommands;
+use crate::requests::long_reads::LongReads;
 use crate::requests::scripting::Scripting;
 use crate::session::gates::Gate;
 use crate::two_phase::TwoPhase;
@@ -107,6 +108,7 @@ pub struct Node {
     following: Following,
     coding: Coding,
     long: LongCommands,
+    long_reads: LongReads,
     values: Values,
     completing: Completing,
     evictions: Evictions,
@@ -423,6 +425,8 @@ impl Node {
         self.cluster.control().check_invariants(self.cx.now);
         self.cx.check_invariants();
         self.two_phase.check_invariants();
+        self.channels.check_invariants();
+        self.long_reads.check_invariants(&self.cx);
         self.gates_show_the_state_of_components();
     }
 

@@ -22,6 +22,7 @@ use crate::membership::handovers::Handovers;
 use crate::operators::notes;
 use crate::requests::completing::Completing;
 use crate::requests::long::LongCommands;
+use crate::requests::long_reads::{self, LongReads};
 use crate::session::gates::Gate;
 use crate::two_phase::TwoPhase;
 use crate::values::Sweep;
@@ -94,6 +95,7 @@ impl Node {
         let life = life_of_values(configuration);
         let bounds = Bounds {
             copied_max: configuration.long_command_bytes,
+            read_ns_max: long_reads::in_one_step_ns(configuration),
             reply_max: cx.memory.reply_max(),
             replies_max: cx.memory.replies_max(),
         };
@@ -123,6 +125,7 @@ impl Node {
             waits: Waits::new(own, life_of_waits(configuration)),
             coding: Coding::new(life),
             long: LongCommands::new(Coordinator { node: own, life }),
+            long_reads: LongReads::default(),
             values: Values::new(configuration.storage, planted, sweep),
             completing: Completing::default(),
             evictions: Default::default(),

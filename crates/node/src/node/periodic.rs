@@ -42,6 +42,15 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
         |node| node.at_once(node.channels.has_put_off()),
         |node| node.channels.deliver_put_off(&mut node.cx),
     );
+    each(
+        Begin,
+        |node| node.at_once(node.long_reads.are_any()),
+        |node| {
+            if node.long_reads.are_any() {
+                node.go_on_reading();
+            }
+        },
+    );
     each(Begin, |node| node.cx.clients.pause.due_us(), |node| pause::tick(&mut node.cx));
     each(Begin, NEVER, |node| {
         if !node.held.is_empty() {
@@ -51,9 +60,9 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
     each(Begin, |node| node.cx.clients.delayed_until_us(), Node::send_delayed);
     each(
         Begin,
-        |node| node.two_phase.wakeup_us(&node.cx),
+        |node| node.two_phase.wakeup_us(),
         |node| {
-            if node.two_phase.wakeup_us(&node.cx) <= node.cx.now.monotonic_us {
+            if node.two_phase.wakeup_us() <= node.cx.now.monotonic_us {
                 node.two_phase.tick(&mut node.cx);
             }
         },

@@ -6,15 +6,17 @@ use crate::coding;
 use crate::context::grants;
 use crate::context::long_replies::{reply_in_parts, takes_shared};
 use crate::context::peers;
+use crate::context::routing::MOVED;
 use crate::diagnostics::log::{Level, Line};
 use crate::groups::Group;
 use crate::messages::envelope::ForwardedOutcome;
+use crate::requests::long_reads;
 use crate::requests::transactions::{self, Ended};
 use crate::session::gates::{Gate, Gates};
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
 use kv::codec::{Malformed, Reader};
-use kv::{Command, Reply, ReplyBuffer, SharedBytes, Version};
+use kv::{Command, Lent, Reply, ReplyBuffer, SharedBytes, Version};
 use protocol::contract::Outgoing;
 use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket, Trace};
 use std::sync::Arc;
@@ -177,10 +179,17 @@ impl Node {
         let buffer = Arc::new(effects.replies.take());
         for outcome in &effects.outcomes {
             let reply = &buffer[outcome.reply.clone()];
-            if let Some(value) = ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
-                let value = std::mem::take(value);
-                self.complete_with_value(outcome.ticket, group, outcome.result, value);
-                continue;
+            match ReplyBuffer::lent(reply).and_then(|number| lent.get_mut(number)) {
+                Some(Lent::Value(value)) => {
+                    let value = std::mem::take(value);
+                    self.complete_with_value(outcome.ticket, group, outcome.result, value);
+                    continue;
+                }
+                Some(Lent::Read(id)) => {
+                    self.long_reads.begin(&mut self.cx, group, (outcome.ticket, outcome.result), *id);
+                    continue;
+                }
+                None => {}
             }
             let is_answer =
                 !matches!(outcome.result, Outcome::Redirect { .. }) && !ReplyBuffer::is_unfinished(reply);
@@ -191,6 +200,21 @@ impl Node {
             } else {
                 self.settle_outcome(group, outcome, reply, spills);
             }
+        }
+    }
+
+    /// Goes on with a read that takes several turns, and answers it when its reply is complete.
+    #[cold]
+    pub(super) fn go_on_reading(&mut self) {
+        let Some(long_reads::Ended { group, ticket, result, reply }) = self.long_reads.go_on(&mut self.cx)
+        else {
+            return;
+        };
+        // What the read's copy held alone is freed little by little.
+        self.cx.groups.touch(group);
+        match reply {
+            Some(reply) => self.complete_with(ticket, group, result, reply),
+            None => self.complete_with_error(ticket, group, Outcome::Refused, MOVED),
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct Unsettled {
 pub(super) struct Bounds {
     /// A longer value is lent, not copied.
     pub(super) copied_max: usize,
+    /// A read that takes longer, as estimated in nanoseconds, is carried out over several turns.
+    pub(super) read_ns_max: u64,
     /// One reply.
     pub(super) reply_max: usize,
     /// All replies of a step.
@@ -28,6 +30,7 @@ impl Bounds {
     fn make(self) -> Box<Effects> {
         let mut effects = Box::<Effects>::default();
         effects.replies.lend_from(self.copied_max);
+        effects.replies.read_in_parts(self.read_ns_max);
         effects.replies.bound(self.replies_max);
         effects.replies.bound_each(self.reply_max);
         effects
@@ -68,7 +71,8 @@ mod tests {
 
     #[test]
     fn effects_have_bounds_however_deep_settling_goes() {
-        let mut unsettled = Unsettled::new(Bounds { copied_max: 10, reply_max: 20, replies_max: 30 });
+        let mut unsettled =
+            Unsettled::new(Bounds { copied_max: 10, read_ns_max: 15, reply_max: 20, replies_max: 30 });
         let taken: Vec<Box<Effects>> = (0..4).map(|_| unsettled.take()).collect();
         assert_eq!(unsettled.effects().replies.reply_bytes_max(), 20);
         for settled in taken.into_iter().rev() {

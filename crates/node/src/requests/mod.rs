@@ -4,6 +4,7 @@ pub(crate) mod completing;
 pub(crate) mod databases;
 pub(crate) mod gather;
 pub(crate) mod long;
+pub(crate) mod long_reads;
 pub(crate) mod scripting;
 pub(crate) mod transactions;
 mod unfinished;

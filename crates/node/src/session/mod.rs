@@ -146,6 +146,8 @@ pub(crate) struct Session {
     /// Bytes of the requests in `slots`, and how many of these bytes the node has counted.
     waiting_bytes: usize,
     counted_bytes: usize,
+    /// Bytes that reads under way over several turns have taken so far.
+    reading_bytes: usize,
     /// Bytes of the replies in `slots` that wait for an earlier one.
     kept_bytes: usize,
     /// The number of the first request in `slots`.
@@ -215,6 +217,7 @@ impl Session {
             account: Account::default(),
             waiting_bytes: 0,
             counted_bytes: 0,
+            reading_bytes: 0,
             kept_bytes: 0,
             first: 0,
             window: PENDING_FIRST,
@@ -390,6 +393,7 @@ impl Session {
             + held_back
             + self.output.memory_bytes()
             + kept
+            + self.reading_bytes
             + gathered
             + subscriptions
             + names

@@ -154,6 +154,27 @@ impl Session {
         ticket
     }
 
+    /// A request is carried out over several turns from now on: its work keeps nobody waiting, and no more requests are taken
+    /// before it has its reply.
+    pub(crate) fn begin_long_read(&mut self, sequence: u64) {
+        self.close_gate_now();
+        if let Some(slot) =
+            sequence.checked_sub(self.first).and_then(|place| self.slots.get_mut(place as usize))
+        {
+            self.waiting_ns -= std::mem::take(&mut slot.work_ns);
+        }
+    }
+
+    /// Bytes that the client's reads under way have taken so far.
+    pub(crate) fn reading_bytes(&self) -> usize {
+        self.reading_bytes
+    }
+
+    /// Counts the bytes that a read under way has taken, in place of those that it had taken before.
+    pub(crate) fn note_reading(&mut self, before: usize, bytes: usize) {
+        self.reading_bytes = self.reading_bytes - before + bytes;
+    }
+
     /// Whether earlier requests have no outcome yet.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {

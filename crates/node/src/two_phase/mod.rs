@@ -58,6 +58,8 @@ pub(crate) struct TwoPhase {
     /// Since when transactions are held by groups that this node leads, on the monotonic clock.
     held_since_us: BTreeMap<(u16, TransactionId), u64>,
     looked_us: u64,
+    /// When [`TwoPhase::tick`] has something to do.
+    due_us: u64,
 }
 
 /// A record that was handed to a group.
@@ -81,6 +83,7 @@ impl TwoPhase {
             lists: BTreeMap::new(),
             held_since_us: BTreeMap::new(),
             looked_us: 0,
+            due_us: u64::MAX,
         }
     }
 
@@ -178,6 +181,7 @@ impl TwoPhase {
                 Action::End { ticket, ended } => self.end(cx, ticket, ended),
             }
         }
+        self.find_due(cx);
     }
 
     /// Answers a client's request.
@@ -270,6 +274,7 @@ impl TwoPhase {
         let leads_in = |cx: &Context, group| cx.groups.get(group)?.leads_in();
         self.lists.retain(|group, list| !list.is_empty() && list.is_of(leads_in(cx, *group)));
         cx.gates.set(Gate::Locked, self.is_on(cx));
+        self.find_due(cx);
     }
 
     /// Whether something is locked here, or about to be.
@@ -287,11 +292,16 @@ impl TwoPhase {
     // From time to time.
 
     /// When [`TwoPhase::tick`] has something to do.
-    pub(crate) fn wakeup_us(&self, cx: &Context) -> u64 {
+    #[inline]
+    pub(crate) fn wakeup_us(&self) -> u64 {
+        self.due_us
+    }
+
+    fn find_due(&mut self, cx: &Context) {
         let coordinator = self.coordinator.as_ref().map_or(u64::MAX, Coordinator::wakeup_us);
         let looks = cx.gates.has(Gate::Locked) || !self.resolver.is_empty();
         let look_us = if looks { self.looked_us + LOOK_US } else { u64::MAX };
-        coordinator.min(look_us)
+        self.due_us = coordinator.min(look_us);
     }
 
     /// Sends again what was lost, and resolves what nobody ends.
@@ -307,6 +317,7 @@ impl TwoPhase {
             self.looked_us = now_us;
             self.look(cx);
         }
+        self.find_due(cx);
     }
 
     /// Looks for transactions that are held by groups which this node leads, and has those resolved that nobody ends.

@@ -24,6 +24,7 @@ mod keyspaces;
 mod limits;
 mod locks;
 mod long;
+mod long_reads;
 mod long_replies;
 mod looking;
 mod machine;

@@ -3,6 +3,7 @@
 
 use super::{Action, Asked, Coordinator, Ended, Planned, Resolver};
 use crate::contract::Result as Outcome;
+use crate::planted::Planted;
 use kv::codec::Reader;
 use kv::{Command, Draft, List, ListCommand, ReplyBuffer, Share, Table, TransactionId};
 use std::collections::BTreeMap;
@@ -56,8 +57,8 @@ impl World {
             tables: (0..GROUPS).map(|group| Table::new(group.into())).collect(),
             offsets: vec![0; GROUPS.into()],
             coordinators: vec![
-                Some(Coordinator::new(name(1, Planted::default()))),
-                Some(Coordinator::new(name(2))),
+                Some(Coordinator::new(name(1), Planted::default())),
+                Some(Coordinator::new(name(2), Planted::default())),
             ],
             resolver: Resolver::default(),
             on_its_way: Vec::new(),

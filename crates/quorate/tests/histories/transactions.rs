@@ -166,7 +166,9 @@ fn transactions_over_shards_and_keyspaces_are_atomic_while_nodes_are_killed() {
     let mut open = connect(started.cluster.base + 1).unwrap();
     let mut pipe = redis::pipe();
     pipe.atomic();
-    KEYS.iter().for_each(|key| drop(pipe.cmd("LRANGE").arg(key).arg(0).arg(-1)));
+    for key in KEYS {
+        pipe.cmd("LRANGE").arg(key).arg(0).arg(-1);
+    }
     let lists: Vec<Vec<Vec<u8>>> = pipe.query(&mut open).unwrap();
     assert!(lists.iter().all(|list| !list.is_empty()), "each key was appended to");
     let history = clients.stop();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::{Deadline, ExpireCondition};
-use crate::{Draft, SharedBytes};
+use crate::{Draft, Lent, SharedBytes};
 
 const BYTES_MIN: usize = 100;
 
@@ -16,7 +16,10 @@ fn lent(store: &mut Store, key: &str) -> Option<SharedBytes> {
     out.lend_from(BYTES_MIN);
     store.table.read(&Command::Get { key: key.as_bytes() }, store.time, &mut out);
     let number = ReplyBuffer::lent(out.as_bytes())?;
-    Some(out.take_lent().swap_remove(number))
+    match out.take_lent().swap_remove(number) {
+        Lent::Value(value) => Some(value),
+        Lent::Read(_) => None,
+    }
 }
 
 fn append(store: &mut Store, value: &[u8]) {

@@ -14,6 +14,7 @@ mod keys;
 mod lending;
 mod lists;
 mod long;
+mod long_reads;
 mod memory;
 mod model;
 mod numbers;

@@ -7,14 +7,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 impl Store {
-    fn line(&mut self, line: &str) -> String {
+    pub(super) fn line(&mut self, line: &str) -> String {
         let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         self.apply(&parse(&words, &mut Vec::new()))
     }
 
     /// Tidies, and checks the count against all nodes.
-    fn checked_shared(&mut self) -> usize {
+    pub(super) fn checked_shared(&mut self) -> usize {
         while self.table.tidy(10) {}
         self.table.check_invariants();
         self.table.shared_bytes()
@@ -22,7 +22,7 @@ impl Store {
 }
 
 /// A command that adds these to a collection of a kind, named by its first letter.
-fn adding(kind: char, key: &str, numbers: std::ops::Range<usize>) -> String {
+pub(super) fn adding(kind: char, key: &str, numbers: std::ops::Range<usize>) -> String {
     let each = |of: &dyn Fn(usize) -> String| numbers.clone().map(of).collect::<Vec<_>>().join(" ");
     match kind {
         'h' => format!("HSET {key} {}", each(&|number| format!("f{number} value{number}"))),
@@ -33,7 +33,7 @@ fn adding(kind: char, key: &str, numbers: std::ops::Range<usize>) -> String {
     }
 }
 
-fn removing(kind: char, key: &str, number: usize) -> String {
+pub(super) fn removing(kind: char, key: &str, number: usize) -> String {
     match kind {
         'h' => format!("HDEL {key} f{number}"),
         'l' if number.is_multiple_of(2) => format!("LREM {key} 0 e{number}"),

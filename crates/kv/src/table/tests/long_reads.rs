@@ -1,0 +1,334 @@
+//! Reads that are carried out little by little: they show the moment at which they began, whatever happens meanwhile.
+
+use super::script::{parse, word};
+use super::sharing::{adding, removing};
+use super::*;
+use crate::command::{Draft, SortedCommand};
+use crate::reply::{Lent, LongReadId};
+use crate::{Coordinator, Padded, ValueId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A read of about `names` names that are there and others that are not, or of all items.
+fn reading(kind: char, key: &str, form: usize, names: usize) -> String {
+    let each = |first: char| {
+        (0..names).map(|number| format!("{first}{}", number * 7 % 90)).collect::<Vec<_>>().join(" ")
+    };
+    match (kind, form % 8) {
+        ('h', 0) => format!("HGETALL {key}"),
+        ('h', 1) => format!("HKEYS {key}"),
+        ('h', 2) => format!("HVALS {key}"),
+        ('h', 3..5) => format!("HPTTL {key} FIELDS {names} {}", each('f')),
+        ('h', _) => format!("HMGET {key} {}", each('f')),
+        ('l', form) => format!("LRANGE {key} {} {}", form * 9, form as i64 * 5 - 37),
+        ('s', 0..4) => format!("SMEMBERS {key}"),
+        ('s', _) => format!("SMISMEMBER {key} {}", each('m')),
+        ('z', 0) => format!("ZRANGE {key} 0 -1 WITHSCORES"),
+        ('z', 1) => format!("ZRANGE {key} 5 {names} REV"),
+        ('z', 2) => format!("ZRANGE {key} 3 (20 BYSCORE REV LIMIT 2 70 WITHSCORES"),
+        ('z', 3) => format!("ZRANGE {key} - + BYLEX"),
+        ('z', 4) => format!("GEOPOS {key} {}", each('m')),
+        ('z', 5) => format!("GEOHASH {key} {}", each('m')),
+        _ => format!("ZMSCORE {key} {}", each('m')),
+    }
+}
+
+/// Calls `with` with the command of a line.
+fn with_command<R>(line: &str, with: impl FnOnce(&Command<'_>) -> R) -> R {
+    let words: Vec<Vec<u8>> = line.split_whitespace().map(word).collect();
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let mut scratch = Vec::new();
+    let command = match words[..] {
+        [name @ (b"GEOPOS" | b"GEOHASH"), key, ref members @ ..] => {
+            let members = List::build(&mut scratch, members.iter().copied());
+            Command::OnSorted(match name {
+                b"GEOPOS" => SortedCommand::Places { key, members },
+                _ => SortedCommand::Hashes { key, members },
+            })
+        }
+        _ => parse(&words, &mut scratch),
+    };
+    with(&command)
+}
+
+/// A read that has begun, with the reply that it had at that moment, carried out in one step.
+struct Begun {
+    id: LongReadId,
+    line: String,
+    at_once: Vec<u8>,
+}
+
+impl Store {
+    /// Begins a read. `None`: it was carried out at once.
+    fn begin(&mut self, line: &str, reply_max: usize) -> Option<Begun> {
+        let (mut at_once, mut out) = (ReplyBuffer::new(), ReplyBuffer::new());
+        at_once.bound_each(reply_max);
+        out.bound_each(reply_max);
+        out.read_in_parts(1);
+        let (before, time) = (self.table.statistics(), self.time);
+        let version = with_command(line, |command| self.table.read(command, time, &mut at_once));
+        let lookups = self.table.statistics().since(before);
+        let before = self.table.statistics();
+        assert_eq!(with_command(line, |command| self.table.read(command, time, &mut out)), version, "{line}");
+        assert_eq!(self.table.statistics().since(before), lookups, "{line}");
+        let at_once = at_once.take();
+        match ReplyBuffer::lent(out.as_bytes()).map(|number| out.take_lent().swap_remove(number)) {
+            Some(Lent::Read(id)) => Some(Begun { id, line: line.to_owned(), at_once }),
+            Some(Lent::Value(_)) => panic!("a value in place of {line}"),
+            None => {
+                assert!(out.as_bytes() == at_once, "{line}");
+                None
+            }
+        }
+    }
+
+    /// Goes on with a read. Returns it if it is not over.
+    fn go_on(&mut self, read: Begun, ns: u64) -> Option<Begun> {
+        let progress = self.table.go_on_reading(read.id, ns).expect("a read that has begun");
+        if !progress.is_complete {
+            return Some(read);
+        }
+        let reply = self.table.end_reading(read.id).expect("its reply");
+        assert!(reply.as_bytes() == read.at_once, "{}", read.line);
+        assert_eq!(self.table.go_on_reading(read.id, ns), None, "it is over");
+        None
+    }
+
+    /// Finishes a read, and returns how many steps that took.
+    fn finish(&mut self, read: Begun, ns: u64) -> usize {
+        let mut read = Some(read);
+        (1..)
+            .find(|_| {
+                read = read.take().and_then(|read| self.go_on(read, ns));
+                read.is_none()
+            })
+            .expect("it ends")
+    }
+}
+
+const KINDS: [char; 4] = ['h', 'l', 's', 'z'];
+
+#[test]
+fn a_read_in_parts_shows_the_moment_at_which_it_began() {
+    for kind in KINDS {
+        let mut store = Store::new();
+        for line in [adding(kind, "k", 0..200), adding(kind, "small", 0..5)] {
+            store.line(&line);
+        }
+        if kind == 'h' {
+            store.line("HEXPIRE k PX 5 FIELDS 3 f1 f7 f50");
+        }
+        let (mut in_parts, mut of_small) = (0, 0);
+        for form in 0..8 {
+            in_parts +=
+                usize::from(store.begin(&reading(kind, "k", form, 80), 1 << 20).is_some_and(|read| {
+                    store.line(&removing(kind, "k", form));
+                    store.line(&adding(kind, "k", 300 + form..310 + form));
+                    store.time += 1;
+                    store.finish(read, 500) > 1
+                }));
+            // The key holds little, or nothing, and many names are looked for.
+            for key in ["small", "missing"] {
+                let read = store.begin(&reading(kind, key, form, 80), 1 << 20);
+                of_small += usize::from(read.is_some_and(|read| {
+                    store.line(&format!("DEL {key}"));
+                    store.line(&adding(kind, key, 2..7));
+                    store.finish(read, 1000) > 1
+                }));
+            }
+        }
+        assert!(in_parts == 8, "{kind}: {in_parts}");
+        assert!(kind == 'l' || of_small > 3, "{kind}: {of_small}");
+        assert_eq!(store.checked_shared(), 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_reply_that_is_too_long_is_refused_as_at_once() {
+    for kind in KINDS {
+        let mut store = Store::new();
+        store.line(&adding(kind, "k", 0..200));
+        let read = store.begin(&reading(kind, "k", 0, 80), 900).expect("it takes several steps");
+        assert!(ReplyBuffer::is_error(&read.at_once), "{kind}");
+        assert!(store.finish(read, 100) > 1, "{kind}");
+    }
+}
+
+#[test]
+fn a_read_outlives_what_it_shows() {
+    for (kind, end) in KINDS.into_iter().flat_map(|kind| (0..5).map(move |end| (kind, end))) {
+        let mut store = Store::new();
+        store.line(&adding(kind, "k", 0..200));
+        store.line("COPY k c");
+        let read = store.begin(&reading(kind, "k", 0, 80), 1 << 20).expect("it takes several steps");
+        let read = store.go_on(read, 100).expect("it is not over");
+        store.line(&removing(kind, "k", 3));
+        match end {
+            0 => drop(store.line("FLUSHALL")),
+            1 => {
+                let copy = copy_of(&mut store.table);
+                store.table.replace(copy);
+            }
+            2 => assert_eq!(store.table.reload(), Ok(())),
+            3 => drop(store.line("SET k v")),
+            _ => drop(store.line("DEL k c")),
+        }
+        store.line(&adding(kind, "other", 0..100));
+        store.line("COPY other copy");
+        let second = store.begin(&reading(kind, "other", 0, 80), 1 << 20).expect("it takes several steps");
+        assert!(second.id != read.id, "ids are not used again");
+        store.finish(read, 100);
+        store.finish(second, 100);
+        store.checked_shared();
+    }
+}
+
+#[test]
+fn a_read_that_is_given_up_leaves_nothing() {
+    let mut store = Store::new();
+    store.line(&adding('s', "k", 0..200));
+    let read = store.begin("SMEMBERS k", 1 << 20).expect("it takes several steps");
+    store.line("DEL k");
+    assert!(store.table.end_reading(read.id).is_some_and(|reply| reply.as_bytes() != read.at_once));
+    assert!(store.table.end_reading(read.id).is_none());
+    assert_eq!(store.checked_shared(), 0);
+}
+
+#[test]
+fn reads_within_other_commands_take_one_step_and_short_ones_too() {
+    let mut store = Store::new();
+    store.line(&adding('s', "k", 0..200));
+    store.line(&adding('s', "small", 0..5));
+    let mut out = ReplyBuffer::new();
+    out.read_in_parts(1);
+    for is_write in [false, true] {
+        let mut draft = Draft::default();
+        let last = if is_write { plain_set(b"other", b"") } else { Command::Size {} };
+        with_command("SMEMBERS k", |read| assert!(draft.push(read) && draft.push(&last)));
+        store.offset += 1;
+        store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
+    }
+    for line in ["SISMEMBER k m1", "SMISMEMBER k m1 m2", "SINTER k k", "GET k", "SCARD k"] {
+        with_command(line, |read| store.table.read(read, store.time, &mut out));
+    }
+    out.read_in_parts(1000);
+    with_command("SMEMBERS small", |read| store.table.read(read, store.time, &mut out));
+    out.read_in_parts(1 << 40);
+    with_command("SMEMBERS k", |read| store.table.read(read, store.time, &mut out));
+    assert!(!out.has_lent());
+    out.read_in_parts(1);
+    with_command("HGETALL k", |read| store.table.read(read, store.time, &mut out));
+    assert!(!out.has_lent(), "an error");
+    with_command("SMEMBERS k", |read| store.table.read(read, store.time, &mut out));
+    assert!(out.has_lent());
+}
+
+/// A read with so many names that it arrives in parts is a record, which shows its place among the others.
+#[test]
+fn a_read_whose_names_arrive_in_parts_is_carried_out_in_parts_where_someone_waits_for_it() {
+    let id = ValueId { coordinator: Coordinator { node: 2, life: 7 }, counter: 1 };
+    let mut store = Store::new();
+    store.line(&adding('s', "k", 0..200));
+    let line = reading('s', "k", 7, 80);
+    let mut whole = Vec::new();
+    with_command(&line, |command| command.encode(&mut whole));
+    for is_awaited in [true, false] {
+        let at_once = store.begin(&line, 1 << 20).expect("it takes several steps").at_once;
+        store.apply(&Command::LongPart { id, offset: 0, length: whole.len() as u32, bytes: &whole });
+        let end = Command::LongEnd { id, watched_in: Padded(None) };
+        store.offset += 1;
+        let before = store.table.statistics();
+        if is_awaited {
+            let mut out = ReplyBuffer::new();
+            out.read_in_parts(1);
+            store.table.apply(&end, store.offset, store.time, &mut out);
+            let [Lent::Read(id)] = out.take_lent()[..] else { panic!("it only begins") };
+            store.line("DEL k");
+            assert!(store.finish(Begun { id, line: line.clone(), at_once }, 1000) > 1);
+        } else {
+            store.table.apply_unasked(&end, store.offset, store.time);
+            assert_eq!(store.table.statistics(), before, "nothing is looked up");
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Do(String),
+    Wait(u64),
+    Snapshot,
+    EndSnapshots,
+    Replace,
+    Begin(String),
+    GoOn(usize, u64),
+    GiveUp(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kind = || proptest::sample::select(KINDS.to_vec());
+    let key = || (kind(), 0..2usize).prop_map(|(kind, number)| (kind, format!("{kind}{number}")));
+    let change = prop_oneof![
+        4 => (key(), 0..60usize, 1..60usize)
+            .prop_map(|((kind, key), from, count)| adding(kind, &key, from..from + count)),
+        4 => (key(), 0..70usize).prop_map(|((kind, key), number)| removing(kind, &key, number)),
+        1 => (key(), 0..2usize).prop_map(|((kind, key), to)| format!("COPY {key} {kind}{to} REPLACE")),
+        1 => (key(), 0..2usize).prop_map(|((kind, key), to)| format!("RENAME {key} {kind}{to}")),
+        1 => key().prop_map(|(_, key)| format!("DEL {key}")),
+        1 => (0..2usize, 0..60usize, 1..20u64)
+            .prop_map(|(key, field, ms)| format!("HEXPIRE h{key} PX {ms} FIELDS 1 f{field}")),
+        1 => (key(), 1..20u64).prop_map(|((_, key), ms)| format!("EXPIRE {key} PX {ms}")),
+    ];
+    let read = (key(), 0..8usize, 0..120usize)
+        .prop_map(|((kind, key), form, names)| Step::Begin(reading(kind, &key, form, names)));
+    prop_oneof![
+        40 => change.prop_map(Step::Do),
+        1 => Just(Step::Do("FLUSHALL".to_owned())),
+        4 => (1..10u64).prop_map(Step::Wait),
+        2 => Just(Step::Snapshot),
+        2 => Just(Step::EndSnapshots),
+        1 => Just(Step::Replace),
+        20 => read,
+        40 => (0..5usize, 0..4000u64).prop_map(|(read, ns)| Step::GoOn(read, ns)),
+        2 => (0..5usize).prop_map(Step::GiveUp),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_read_in_parts_has_the_reply_of_its_beginning(steps in vec(step(), 0..200)) {
+        let (mut store, mut reads, mut snapshots) = (Store::new(), Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Do(line) => drop(store.line(&line)),
+                Step::Wait(ms) => {
+                    store.time += ms;
+                    store.apply(&Command::Purge { until: store.time });
+                }
+                Step::Snapshot => snapshots.push(store.table.begin_snapshot()),
+                Step::EndSnapshots => snapshots.drain(..).for_each(|id| store.table.end_snapshot(id)),
+                Step::Replace => {
+                    let copy = copy_of(&mut store.table);
+                    store.table.replace(copy);
+                    snapshots.clear();
+                }
+                Step::Begin(line) => reads.extend(store.begin(&line, 2000)),
+                Step::GoOn(place, ns) if place < reads.len() => {
+                    let read = reads.remove(place);
+                    reads.extend(store.go_on(read, ns));
+                }
+                Step::GiveUp(place) if place < reads.len() => {
+                    prop_assert!(store.table.end_reading(reads.remove(place).id).is_some());
+                }
+                Step::GoOn(..) | Step::GiveUp(_) => {}
+            }
+            store.checked_shared();
+        }
+        for read in reads.drain(..) {
+            store.finish(read, 1000);
+        }
+        snapshots.drain(..).for_each(|id| store.table.end_snapshot(id));
+        store.checked_shared();
+    }
+}
