@@ -204,3 +204,136 @@ impl Locks {
         assert_eq!(self.tickets.len(), records as usize, "each record that is proposed has a ticket");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Condition, Coordinator, Draft, Expiry, List, ReplyBuffer, SetAnswer, Share};
+
+    const LEADERSHIP: u64 = 1;
+
+    fn set(key: &[u8]) -> Command<'_> {
+        let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+        Command::Set { key, value: b"v", expiry, condition, answer }
+    }
+
+    fn ticket(sequence: u64) -> Ticket {
+        Ticket { client: 7, sequence }
+    }
+
+    /// A leader's table and list.
+    #[derive(Default)]
+    struct Leader {
+        list: Locks,
+        version: u64,
+        table: Option<Table>,
+    }
+
+    impl Leader {
+        fn judge(&mut self, sequence: u64, command: &Command<'_>) -> &'static str {
+            let table = self.table.get_or_insert_with(|| Table::new(1));
+            let judged = self.list.judge(table, LEADERSHIP, ticket(sequence), command);
+            self.list.check_invariants();
+            match judged {
+                Judged::Goes => "goes",
+                Judged::Waits => "waits",
+                Judged::Refused(_) => "refused",
+            }
+        }
+
+        fn apply(&mut self, sequence: u64, command: &Command<'_>) {
+            self.version += 1;
+            let table = self.table.get_or_insert_with(|| Table::new(1));
+            table.apply(command, self.version, 1, &mut ReplyBuffer::new());
+            assert!(self.list.ended(ticket(sequence)));
+            self.list.check_invariants();
+        }
+    }
+
+    enum Step {
+        Prepare { is_alone: bool },
+        Commit,
+    }
+
+    /// Calls `with` with a record of a transaction that sets a key.
+    fn record<R>(number: u64, since: u64, key: &[u8], step: Step, with: impl Fn(&Command<'_>) -> R) -> R {
+        let id = TransactionId { coordinator: Coordinator { node: 1, life: 1 }, number };
+        let (mut scratch, mut bytes, mut draft) = (Vec::new(), Vec::new(), Draft::default());
+        let age = Age { since, first: id };
+        let header = Header::build((id, age), (1, []), [(4, true), (9, true)], &mut scratch).unwrap();
+        draft.push(&set(key));
+        let share = Share::build(&Command::Transaction(draft.transaction()), &mut bytes).unwrap();
+        with(&Command::TwoPhase(match step {
+            Step::Prepare { is_alone } => TwoPhaseCommand::Prepare { header, is_alone, share },
+            Step::Commit => TwoPhaseCommand::Commit { header },
+        }))
+    }
+
+    fn prepare<R>(
+        number: u64,
+        since: u64,
+        key: &[u8],
+        is_alone: bool,
+        with: impl Fn(&Command<'_>) -> R,
+    ) -> R {
+        record(number, since, key, Step::Prepare { is_alone }, with)
+    }
+
+    #[test]
+    fn others_wait_for_a_key_from_the_proposal_of_its_lock_to_that_of_its_end() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(1, it)), "goes");
+        let get = Command::Get { key: b"a" };
+        assert_eq!([judge(2, &set(b"a")), judge(3, &get), judge(4, &set(b"b"))], ["waits", "waits", "goes"]);
+        prepare(1, 10, b"a", false, |it| leader.borrow_mut().apply(1, it));
+        assert_eq!([judge(2, &set(b"a")), judge(3, &get)], ["waits", "waits"], "the table has the lock");
+        assert_eq!(record(1, 10, b"a", Step::Commit, |it| judge(5, it)), "goes");
+        assert_eq!([judge(2, &set(b"a")), judge(3, &get)], ["goes", "waits"], "a read shows what is applied");
+        record(1, 10, b"a", Step::Commit, |it| leader.borrow_mut().apply(5, it));
+        assert_eq!(judge(3, &get), "goes");
+        assert!(leader.borrow().list.is_empty());
+    }
+
+    #[test]
+    fn a_transaction_waits_if_it_holds_nothing_or_is_the_oldest() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(1, it)), "goes");
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(5, it)), "goes", "its own lock");
+        assert_eq!(prepare(2, 9, b"a", false, |it| judge(2, it)), "waits", "it is older");
+        assert_eq!(prepare(3, 11, b"a", true, |it| judge(3, it)), "waits", "it is alone");
+        assert_eq!(prepare(4, 11, b"a", false, |it| judge(4, it)), "goes", "its record refuses it");
+    }
+
+    #[test]
+    fn later_transactions_leave_the_way_to_a_command_on_all_keys() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(1, it)), "goes");
+        assert_eq!(judge(2, &Command::Size {}), "waits");
+        assert_eq!(prepare(2, 11, b"b", false, |it| judge(3, it)), "refused");
+        assert_eq!(prepare(3, 11, b"b", true, |it| judge(4, it)), "waits");
+        leader.borrow_mut().list.begin_pass();
+        prepare(1, 10, b"a", false, |it| leader.borrow_mut().apply(1, it));
+        record(1, 10, b"a", Step::Commit, |it| judge(5, it));
+        record(1, 10, b"a", Step::Commit, |it| leader.borrow_mut().apply(5, it));
+        assert_eq!([judge(2, &Command::Size {}), prepare(3, 11, b"b", true, |it| judge(4, it))], ["goes"; 2]);
+    }
+
+    #[test]
+    fn what_leaves_without_an_outcome_or_with_its_leadership_is_forgotten() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        prepare(1, 10, b"a", false, |it| judge(1, it));
+        prepare(1, 10, b"a", false, |it| judge(1, it));
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, [&b"b"[..], b"a"]);
+        assert_eq!(judge(2, &Command::Delete { keys }), "waits");
+        let mut leader = leader.into_inner();
+        let table = Table::new(1);
+        let judged = leader.list.judge(&table, LEADERSHIP + 1, ticket(2), &Command::Delete { keys });
+        assert_eq!(judged, Judged::Goes);
+        assert!(leader.list.is_empty() && leader.list.is_of(Some(LEADERSHIP + 1)));
+    }
+}

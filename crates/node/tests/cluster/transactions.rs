@@ -285,12 +285,41 @@ fn a_pipeline_that_does_not_wait_for_its_watch_is_aborted_or_guarded() {
 }
 
 #[test]
-fn keys_of_several_keyspaces_are_refused() {
-    let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
+fn keys_of_several_keyspaces_change_together() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];
+    let mut cluster = setup(3, &keyspaces).start();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let script = "
+            MSET a 1 b:a 2 b:b 3 b:c 4  -> OK
+            MGET b:c a b:a none b:b     -> [\"4\", \"1\", \"2\", nil, \"3\"]
+            EXISTS a b:a b:b none       -> 3
+            MULTI                       -> OK
+            INCR a                      -> QUEUED
+            RPUSH b:l x y               -> QUEUED
+            PING                        -> QUEUED
+            DEL b:a b:b a               -> QUEUED
+            INCR b:l                    -> QUEUED
+            GET b:c                     -> QUEUED
+            EXEC                        -> [2, 2, PONG, 3, -WRONGTYPE Operation against a key holding the wrong kind of value, \"4\"]
+            LRANGE b:l 0 -1             -> [\"x\", \"y\"]
+            UNLINK b:l b:c a            -> 2
+            DBSIZE                      -> 0";
+        play(&mut cluster, client, script);
+    }
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus"];
+    let cached = ["prefix=c: replication=leader-follower acks=none", "prefix=r: replication=abd"];
+    let mut cluster = setup(3, &[&keyspaces[..], &cached].concat()).start();
     let client = cluster.client(2);
     for (requests, code) in [
-        (&["SET a 1", "SET b:a 1"][..], "CROSSSLOT"),
-        (&["MGET a b:a"], "CROSSSLOT"),
+        (&["RENAME a b:a"][..], "CROSSSLOT"),
+        (&["SET a 1", "MSETNX a 1 b:a 2"], "CROSSSLOT"),
+        (&["SET a 1", "SET c:a 1"], "CROSSSLOT"),
+        (&["SET a 1", "GET r:a"], "CROSSSLOT"),
         (&["FLUSHALL"], "EXECABORT"),
         (&["DBSIZE"], "EXECABORT"),
         (&["SCAN 0"], "EXECABORT"),
@@ -299,32 +328,32 @@ fn keys_of_several_keyspaces_are_refused() {
         cluster.pipeline(client, requests);
         assert_error(&cluster.ask(client, "EXEC"), code);
     }
+    assert_error(&cluster.ask(client, "MSET a 1 c:a 2"), "CROSSSLOT");
     assert_error(&cluster.ask(client, "WATCH a b:a"), "CROSSSLOT");
-    for request in ["WATCH a", "WATCH b:a", "MULTI", "GET a"] {
-        cluster.ask(client, request);
-    }
-    assert_error(&cluster.ask(client, "EXEC"), "CROSSSLOT");
-    for key in ["a", "b:a"] {
-        assert_eq!(cluster.ask(client, &format!("WATCH {key}")), "OK");
-        cluster.pipeline(client, &["MULTI", &format!("SET {key} 1"), &format!("GET {key}")]);
-        assert_eq!(cluster.ask(client, "EXEC"), "[OK, \"1\"]");
-    }
-    assert_eq!(cluster.ask(client, "DBSIZE"), "2", "nothing else was done");
+    assert_eq!(cluster.ask(client, "MGET a b:a"), "[nil, nil]", "nothing was done");
 }
 
 #[test]
-fn keys_watched_in_two_keyspaces_are_refused_and_not_aborted_forever() {
+fn keys_may_be_watched_in_several_keyspaces() {
     let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
     let client = cluster.client(2);
     cluster.kill(1); // So the two have leaders with unrelated epochs.
+    let other = cluster.client(3);
     for key in ["a", "b:a"] {
         cluster.until("a node leads", |cluster| cluster.ask(client, &format!("SET {key} 1")) == "OK");
     }
-    for queued in ["GET a", "PING"] {
+    for (queued, expected) in [("GET a", "[\"1\"]"), ("PING", "[PONG]"), ("MSET a 2 b:a 2", "[OK]")] {
         let answer = cluster.pipeline(client, &["WATCH a", "WATCH b:a", "MULTI", queued]);
         assert_eq!(answer[..3], ["OK", "OK", "OK"]);
-        assert_error(&cluster.ask(client, "EXEC"), "CROSSSLOT");
+        assert_eq!(cluster.ask(client, "EXEC"), expected);
     }
+    for changed in ["a", "b:a"] {
+        cluster.pipeline(client, &["WATCH a", "WATCH b:a"]);
+        assert_eq!(cluster.ask(other, &format!("SET {changed} 3")), "OK");
+        cluster.pipeline(client, &["MULTI", "MSET a 4 b:a 4"]);
+        assert_eq!(cluster.ask(client, "EXEC"), "nil", "{changed} has changed");
+    }
+    assert_eq!(cluster.ask(client, "MGET a b:a"), "[\"3\", \"3\"]");
 }
 
 #[test]

@@ -152,14 +152,13 @@ fn transactions_over_shards_and_keyspaces_are_atomic_while_nodes_are_killed() {
     let clients = Clients::start(ports, 8);
     clients.wait_for(200);
     let mut silences = Vec::new();
-    let mut restarted = None;
+    let mut restarted = Vec::new();
     for prefix in ["", "all:"] {
         let leader = started.leader(prefix);
         silences.push(clients.now());
-        drop(restarted.take());
         started.kill(leader);
         clients.wait_for(200);
-        restarted = Some(started.start_again(leader));
+        restarted.push(started.start_again(leader));
         clients.wait_for(100);
     }
     // No key is left locked.
