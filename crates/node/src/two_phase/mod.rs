@@ -250,7 +250,7 @@ impl TwoPhase {
     #[cold]
     pub(crate) fn settle(&mut self, group: u16, outcomes: &[Ending]) -> bool {
         let Some(list) = self.lists.get_mut(&group) else { return false };
-        outcomes.iter().fold(false, |any, outcome| list.ended(outcome.ticket) || any)
+        outcomes.iter().filter(|outcome| list.ended(outcome.ticket)).count() > 0
     }
 
     /// A request leaves the group's replica here without an outcome: another one will take it.
