@@ -263,7 +263,7 @@ impl Context {
 fn refusal(command: &Command<'_>, nanoseconds: u64) -> Option<String> {
     let took_ms = nanoseconds / 1_000_000;
     match command.unbounded(&mut None) {
-        Command::Transaction(_) if nanoseconds > TRANSACTION_NS_MAX => Some(format!(
+        Command::Transaction(_) | Command::TwoPhase(_) if nanoseconds > TRANSACTION_NS_MAX => Some(format!(
             "ERR the transaction would look at so many keys or fields that it took about {took_ms} ms, and {} ms is all that it may \
              take in one step; nothing was done",
             TRANSACTION_NS_MAX / 1_000_000

@@ -295,7 +295,16 @@ impl Node {
         };
         let Asked { ticket, deadline_us, .. } = passage.asked;
         match self.two_phase.judge(&mut self.cx, passage.group, ticket, deadline_us, command) {
-            Judged::Goes => Verdict::Pass,
+            Judged::Goes => {
+                // Writes of its keys may be ordered behind the end of a transaction.
+                if matches!(
+                    command,
+                    Command::TwoPhase(TwoPhaseCommand::Commit { .. } | TwoPhaseCommand::Abort { .. })
+                ) {
+                    self.forwarding.look_soon(&self.cx);
+                }
+                Verdict::Pass
+            }
             Judged::Waits => Verdict::ParkForKeys,
             Judged::Refused(header) => {
                 Verdict::Replace(Command::TwoPhase(TwoPhaseCommand::Resolve { header }))

@@ -272,6 +272,11 @@ impl TwoPhase {
     #[cold]
     pub(crate) fn set_gate(&mut self, cx: &mut Context) {
         let leads_in = |cx: &Context, group| cx.groups.get(group)?.leads_in();
+        for (group, list) in &mut self.lists {
+            if cx.groups.get(*group).is_none_or(|group| group.waiting.is_empty()) {
+                list.begin_pass();
+            }
+        }
         self.lists.retain(|group, list| !list.is_empty() && list.is_of(leads_in(cx, *group)));
         cx.gates.set(Gate::Locked, self.is_on(cx));
         self.find_due(cx);

@@ -8,12 +8,15 @@
 mod families;
 mod walked;
 
-use super::{By, Command, List, Script};
+use super::{By, Command, List, Script, TwoPhaseCommand};
 use crate::ValueId;
 use crate::codec::Reader;
 
 /// Approximate time to visit or to drop one key of a table.
 const KEY_NS: u64 = 100;
+
+/// Approximate time to copy, to lock, and to unlock one key.
+const LOCK_NS: u64 = 1500;
 
 /// A pattern is matched in steps of this many of its bytes.
 const PATTERN_STEP_BYTES: usize = 64;
@@ -217,6 +220,13 @@ impl Command<'_> {
                 commands_ns.saturating_add(scripts_ns)
             }
             Bounded(ref bounded) => bounded.command().ns(known),
+            // It is carried out twice: on copies when it is prepared, and when it is committed.
+            TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => {
+                let command = share.command();
+                let mut keys = 0;
+                command.for_each_key(|_| keys += 1);
+                command.ns(known).saturating_mul(2).saturating_add(keys * LOCK_NS)
+            }
             LongEnd { id, .. } => {
                 let command =
                     known.long_command(id).and_then(|it| Command::decode(&mut Reader::new(it)).ok());
@@ -235,7 +245,7 @@ fn steps(pattern: Option<&[u8]>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Draft, HashCommand, HashPart, ScriptLimits};
+    use crate::{Age, Draft, HashCommand, HashPart, Header, ScriptLimits, Share, TransactionId};
 
     /// A million keys of 10,000 items and a mebibyte each, and scripts that take a second.
     struct Large;
@@ -311,5 +321,20 @@ mod tests {
         let payload = &[2, 0x81, 0x80, 0, 0, 0, 0, 0, 0, 0];
         assert!(super::families::restore_ns(payload) < 100_000);
         assert!(transaction.may_walk() && keys.may_walk() && !Command::Get { key: b"k" }.may_walk());
+    }
+
+    #[test]
+    fn a_share_is_carried_out_twice() {
+        let hash = Command::Hash(HashCommand::All { key: b"h", part: HashPart::Both });
+        let coordinator = crate::Coordinator { node: 1, life: 1 };
+        let id = TransactionId { coordinator, number: 1 };
+        let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
+        let age = Age { since: 1, first: id };
+        let header = Header::build((id, age), (1, []), [(1, true)], &mut scratch).unwrap();
+        let share = Share::build(&hash, &mut bytes).unwrap();
+        let prepare = TwoPhaseCommand::Prepare { header, is_alone: false, share };
+        let prepare = Command::TwoPhase(prepare);
+        assert!(prepare.may_walk());
+        assert_eq!(prepare.walk_ns(&Large), 2 * hash.walk_ns(&Large) + LOCK_NS);
     }
 }
