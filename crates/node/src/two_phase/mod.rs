@@ -418,15 +418,16 @@ fn takes_part(group: &Group) -> Result<(), String> {
 fn deciding(cx: &Context, groups: impl Iterator<Item = u16>) -> Vec<u16> {
     let promise = |group: &u16| {
         let Group { keyspace, members, .. } = &cx.groups[*group];
+        let followers = members.len().saturating_sub(1);
         let durability = match keyspace.durability() {
             Durability::None => 0,
             Durability::Os => 1,
             Durability::Fsync => 2,
         };
         let failures = match keyspace.acks {
-            Acks::Count(count) => usize::from(count).min(members.len() - 1),
-            Acks::All => members.len() - 1,
-            _ => (members.len() - 1) / 2,
+            Acks::Count(count) => usize::from(count).min(followers),
+            Acks::All => followers,
+            _ => followers / 2,
         };
         (durability, failures, members)
     };
