@@ -106,7 +106,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
         &[
             &["node"],
             &["operators", "requests"],
-            &["following", "forwarding", "maintenance"],
+            &["following", "forwarding", "maintenance", "two_phase"],
             &["channels", "coding", "connections", "membership", "values", "waits"],
             &["context"],
             &["groups"],

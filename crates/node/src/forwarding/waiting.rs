@@ -48,7 +48,7 @@ pub(crate) struct Waiting {
 }
 
 /// How many requests of a group may be found to wait for keys before no others are tried.
-const PASSED_OVER_MAX: usize = 1_000;
+const PASSED_OVER_AT_ONCE: usize = 1_000;
 
 /// The error for a request that has waited for keys.
 const KEYS_LOCKED: &str = "TRYAGAIN LOCKED transactions over several shards or keyspaces have locked the key; nothing was done, try again";
@@ -226,7 +226,7 @@ impl Forwarding {
         if !std::mem::take(&mut self.waiting.waits_on) {
             return false;
         }
-        if self.waiting.passed_over.len() >= PASSED_OVER_MAX {
+        if self.waiting.passed_over.len() >= PASSED_OVER_AT_ONCE {
             return true;
         }
         let Some(kept) = cx.groups[group].waiting.pop_front_if(|kept| kept.is_for_keys) else { return true };

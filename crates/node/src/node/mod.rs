@@ -329,6 +329,7 @@ impl Node {
             if flushes {
                 node.flush_replica(id);
             }
+            node.note_locks(id);
         });
         self.cluster.notify_durable(&mut self.cx);
         self.carry_out_calls();
@@ -441,11 +442,12 @@ impl Node {
             (Gate::Tracking, self.following.tracking.is_on()),
             (Gate::Changes, self.following.is_on()),
             (Gate::Memory, self.cx.memory.is_any_full()),
-            (Gate::Locked, self.two_phase.is_on(&self.cx)),
             (Gate::Room, self.cx.room.is_short() || self.cx.peers.any_is_short()),
         ] {
             assert_eq!(gates.has(gate), is_closed, "the gate {gate:?}");
         }
+        // It opens at the end of a turn.
+        assert!(gates.has(Gate::Locked) || !self.two_phase.is_on(&self.cx), "the gate of locked keys");
     }
 
     /// Whether this node was removed from the cluster while this process ran. It no longer takes part in anything,

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 const LOOK_US: u64 = 50_000;
 
 /// After this time a transaction that is held here is resolved, whatever its coordinator does.
-const HELD_US_MAX: u64 = 1_000_000;
+const RESOLVED_AFTER_US: u64 = 1_000_000;
 
 /// The same where the coordinator's node is not reached.
 const ABANDONED_US: u64 = 100_000;
@@ -340,7 +340,7 @@ impl TwoPhase {
                 let is_own = coordinator.as_ref().is_some_and(|it| it.has(id));
                 let node = id.coordinator.node;
                 let is_reached = node == cx.configuration.node || cx.peers.is_up(node);
-                let patience_us = if is_reached { HELD_US_MAX } else { ABANDONED_US };
+                let patience_us = if is_reached { RESOLVED_AFTER_US } else { ABANDONED_US };
                 if is_orphan || !is_own && now_us >= since_us + patience_us {
                     begun.push((group, header.bytes().to_vec(), is_orphan));
                 }

@@ -310,6 +310,21 @@ fn keys_of_several_keyspaces_change_together() {
 }
 
 #[test]
+fn a_long_share_is_sent_in_parts() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];
+    let setup = setup(3, &keyspaces).with(|configuration| configuration.long_command_bytes = 400);
+    let (mut cluster, long) = (setup.start(), "v".repeat(2_000));
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        assert_eq!(cluster.ask(client, &format!("MSET a {long} b:a {long} b:b {node} b:c {long}")), "OK");
+        let all = format!("[\"{node}\", \"{long}\", \"{long}\"]");
+        assert_eq!(cluster.ask(client, "MGET b:b a b:c"), all);
+        cluster.pipeline(client, &["WATCH a", "MULTI", &format!("SET a {long}x"), "GET b:b"]);
+        assert_eq!(cluster.ask(client, "EXEC"), format!("[OK, \"{node}\"]"));
+    }
+}
+
+#[test]
 fn what_cannot_be_divided_is_refused() {
     let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus"];
     let cached = ["prefix=c: replication=leader-follower acks=none", "prefix=r: replication=abd"];

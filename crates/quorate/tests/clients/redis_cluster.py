@@ -42,12 +42,17 @@ def commands(client):
         assert pipeline.execute() == list(range(1, len(KEYS) + 1))
     assert client.delete("x", "y", "z") == 3
     assert client.exists("x", "y", "z") == 0
+    # Unlike Redis Cluster, a node takes keys of several shards in one command, and changes them at one moment.
+    node = client.get_node_from_key("a")
+    assert client.execute_command("MSET", "a", "1", "b", "2", target_nodes=node)
+    assert client.execute_command("MGET", "b", "a", "none", target_nodes=node) == [b"2", b"1", None]
+    assert client.delete("a", "b") == 2
     try:
-        client.execute_command("MGET", "a", "b", target_nodes=client.get_node_from_key("a"))
+        client.execute_command("RENAME", "a", "b", target_nodes=node)
     except redis.exceptions.ClusterCrossSlotError:
         pass
     else:
-        raise AssertionError("keys of several shards in one command")
+        raise AssertionError("a value that moves from one shard to another")
 
 
 def failover(client):

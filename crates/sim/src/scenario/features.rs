@@ -59,7 +59,8 @@ impl Scenario {
         let mut random = Random::new(self.seed, stream::ACROSS);
         let is_drawn = random.percent(30) && !is_planted;
         // All lists at once, in parts of a few bytes, would take longer than a command may.
-        let is_slow = self.command_timeout_ms < USUAL_TIMEOUT_MS && self.long_command_bytes < 10_000;
+        let is_slow = self.long_command_bytes < 1_000
+            || self.command_timeout_ms < USUAL_TIMEOUT_MS && self.long_command_bytes < 10_000;
         if settings.calm.is_some()
             || is_slow
             || self.has_old_programs
