@@ -230,7 +230,7 @@ const MODULES: [(&str, &[&[&str]]); 16] = [
             &["describe", "host", "network", "report"],
             &["clients", "disk", "message", "scenario"],
             &["conversation", "faults", "record", "trace"],
-            &["caching", "clock", "job", "locking", "reading"],
+            &["across", "caching", "clock", "job", "locking", "reading"],
             &["promise"],
             &["buffers", "events", "operation", "pipe", "random"],
         ],
