@@ -296,7 +296,9 @@ impl Space {
         let keyspace = &self.keyspace;
         let is_ordered = !self.protocol.has_registers() && self.acks != Acks::None;
         let is_whole = !self.is_coded() && !self.is_spilled();
-        is_ordered && is_whole && keyspace.memory_max == 0 && !self.is_created
+        // A read of one group alone may be stale under `reads=any`.
+        let is_fresh = !self.reads_any;
+        is_ordered && is_whole && is_fresh && keyspace.memory_max == 0 && !self.is_created
     }
 
     /// Divides it into shards, unless clients read its changes.
