@@ -184,7 +184,7 @@ impl Command<'_> {
                     left -= 1;
                     rest.next().map(|key| copied(bytes(key)))
                 });
-                keys.size().ns(55, 0) + each.sum::<u64>()
+                keys.size().ns(65, 0) + each.sum::<u64>()
             }
             Exists { keys } | Watch { keys } => keys.size().ns(15, 0),
             Delete { keys } => keys.size().strewn(170),
