@@ -335,7 +335,7 @@ impl TwoPhase {
             for (id, header) in replica.table().two_phase().prepared() {
                 let since_us = *held_since_us.get(&(group, id)).unwrap_or(&now_us);
                 held.insert((group, id), since_us);
-                let is_gone = |(other, decides): (u16, bool)| decides && cx.groups.get(other).is_none();
+                let is_gone = |(other, decides): (u16, bool)| decides && was_dropped(cx, other);
                 let is_orphan = now_us >= since_us + ORPHANED_US && header.groups().any(is_gone);
                 let is_own = coordinator.as_ref().is_some_and(|it| it.has(id));
                 let node = id.coordinator.node;
@@ -353,7 +353,7 @@ impl TwoPhase {
             let header = kv::Header::of(&header).expect("it was a header");
             match is_orphan {
                 true => {
-                    let exists = |group| cx.groups.get(group).is_some();
+                    let exists = |group| !was_dropped(cx, group);
                     self.resolver.abandon(group, header, exists, now_us, &mut actions);
                 }
                 false => self.resolver.begin(group, header, now_us, &mut actions),
@@ -384,6 +384,12 @@ fn coordinator(cx: &Context) -> Option<Coordinator> {
 /// Whether a client keeps what it reads. It could not be told what changes: see `following/tracking`.
 fn is_caching(cx: &Context, client: ClientId) -> bool {
     cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some())
+}
+
+/// Whether a group existed and does not any more. Numbers are never used again, so one that is not below the map's next is of a
+/// newer map: it may have prepared what others hold.
+fn was_dropped(cx: &Context, group: u16) -> bool {
+    cx.groups.get(group).is_none() && u32::from(group) < cx.map.next_group
 }
 
 /// Notes what a client has seen of a group.
