@@ -400,7 +400,7 @@ impl Host {
     }
 }
 
-/// A long read goes on for some time in each turn, and so keeps nobody waiting who asks for little.
+/// A long read gets a little time in each turn, so clients that ask for little do not wait for it.
 #[test]
 fn a_client_that_asks_for_little_is_answered_in_the_turn_in_which_it_asks_beside_long_reads() {
     for readers in [1, 5] {
