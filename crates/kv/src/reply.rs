@@ -409,7 +409,7 @@ impl ReplyBuffer {
     }
 
     /// Leaves only these messages to be published with the replies.
-    pub(crate) fn set_announcements(&mut self, announcements: Vec<Announcement>) {
+    pub fn set_announcements(&mut self, announcements: Vec<Announcement>) {
         self.announcements = announcements;
     }
 

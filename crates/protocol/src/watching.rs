@@ -7,9 +7,7 @@
 //! leader of another epoch aborts the transaction. An unnecessary abort does no harm: the client tries again.
 
 use crate::planted::{Fault, Planted};
-use kv::{
-    BLOCKED, Command, Padded, Reply, ReplyBuffer, Table, Transaction, TwoPhaseCommand, UnixMs, Version,
-};
+use kv::{BLOCKED, Command, Padded, Reply, ReplyBuffer, Table, Transaction, UnixMs, Version};
 
 /// Answers a read as the leader of an epoch, and returns its version.
 #[inline]
@@ -46,8 +44,8 @@ pub(crate) fn may_be_ordered(
             table.is_as_it_was(transaction, now)
         }
         Command::Transaction(transaction) => !is_of_another_epoch(transaction, epoch),
-        Command::TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => match share.command() {
-            Command::Transaction(transaction) => !is_of_another_epoch(&transaction, epoch),
+        Command::TwoPhase(command) => match command.share().map(|share| share.command()) {
+            Some(Command::Transaction(transaction)) => !is_of_another_epoch(&transaction, epoch),
             _ => true,
         },
         // Also a transaction; its commands were sent before.

@@ -1,5 +1,5 @@
 //! Transactions over lists of several keyspaces and shards: each appends to some and reads some, in one `MULTI`, or does one of
-//! both to one list, without.
+//! both to one list, without. Some hold a command that needs all of its keys at once, so their values move.
 //!
 //! An element is the number of the operation that appends it, so no other operation appends it. What was read shows in which
 //! order the appends took effect: see `judge/across`.
@@ -14,6 +14,9 @@ pub(crate) const LISTS: u8 = 3;
 
 /// The most lists that a transaction concerns.
 const STEPS_MAX: u64 = 4;
+
+/// Chooses, with a transaction's number, whether its values move.
+const MOVES_SEED: u64 = 47;
 
 /// What a transaction does to one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub(crate) fn steps(operation: &Operation, spaces: &[Space]) -> Vec<Step> {
 pub(crate) struct Across {
     operation: Operation,
     steps: Vec<Step>,
+    /// Whether its last command needs keys of all of its keyspaces at once.
+    moves_values: bool,
     is_sent: bool,
     answers: usize,
     /// The lists that it has read, in the order of its steps.
@@ -56,7 +61,10 @@ pub(crate) struct Across {
 impl Across {
     pub(crate) fn new(operation: Operation, spaces: &[Space]) -> Across {
         let steps = steps(&operation, spaces);
-        Across { operation, steps, is_sent: false, answers: 0, reads: Vec::new() }
+        let moves_values = steps.len() > 1
+            && operation.kind == Kind::Across
+            && Random::new(operation.value.number.into(), MOVES_SEED).percent(40);
+        Across { operation, steps, moves_values, is_sent: false, answers: 0, reads: Vec::new() }
     }
 
     pub(crate) fn operation(&self) -> &Operation {
@@ -83,7 +91,17 @@ impl Across {
             rest.iter().for_each(|argument| request.push(argument));
             request
         };
-        let commands = self.steps.iter().map(command);
+        // No such set exists.
+        let union = self.moves_values.then(|| {
+            let mut request = ArgumentsBuffer::new();
+            request.push(b"SUNION");
+            for Step { key, .. } in &self.steps {
+                let prefix = &spaces[usize::from(key.space)].keyspace.prefix;
+                request.push(format!("{prefix}none{}", key.number).as_bytes());
+            }
+            request
+        });
+        let commands = self.steps.iter().map(command).chain(union);
         let alone = |name: &[u8]| {
             let mut request = ArgumentsBuffer::new();
             request.push(name);
@@ -101,7 +119,8 @@ impl Across {
         let (answer, rest) = bytes.split_at(Reply::length(bytes)?);
         *bytes = rest;
         self.answers += 1;
-        let before_exec = if self.is_alone() { 0 } else { self.steps.len() + 1 };
+        let commands = self.steps.len() + usize::from(self.moves_values);
+        let before_exec = if self.is_alone() { 0 } else { commands + 1 };
         if self.answers <= before_exec {
             // What is refused here is refused by EXEC, too.
             let is_expected = matches!(answer, b"+OK\r\n" | b"+QUEUED\r\n") || answer.starts_with(b"-");
@@ -116,7 +135,7 @@ impl Across {
         }
         let mut elements = answer;
         if !self.is_alone() {
-            let head = format!("*{}\r\n", self.steps.len());
+            let head = format!("*{commands}\r\n");
             let Some(inner) = answer.strip_prefix(head.as_bytes()) else { return Some(Some(Reply::Wrong)) };
             elements = inner;
         }
@@ -130,7 +149,8 @@ impl Across {
                 _ => return Some(Some(Reply::Torn)),
             }
         }
-        Some(Some(Reply::Ok))
+        let is_whole = elements == if self.moves_values { &b"*0\r\n"[..] } else { b"" };
+        Some(Some(if is_whole { Reply::Ok } else { Reply::Torn }))
     }
 }
 
@@ -169,7 +189,8 @@ mod tests {
         let spaces = spaces();
         let is_mixed = |it: &Operation| {
             let steps = steps(it, &spaces);
-            steps.len() == 2 && steps[0].appends && !steps[1].appends
+            let moves = Across::new(*it, &spaces).moves_values;
+            !moves && steps.len() == 2 && steps[0].appends && !steps[1].appends
         };
         let mut across = Across::new((0..).map(operation).find(is_mixed).unwrap(), &spaces);
         let words: Vec<String> = across

@@ -3,8 +3,7 @@
 use super::declaration::{Adds, Effect, Inner};
 use super::{
     BitOperation, By, BytesCommand, Command, DELIVERED_MAX, HashCommand, List, ListCommand, QueueCommand,
-    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, TwoPhaseCommand,
-    WhenFull,
+    SetCommand, SetOperation, SortCommand, SortOptions, SortedCommand, StreamCommand, WhenFull,
 };
 use crate::ValueId;
 use crate::sketch::{DENSE_BYTES, ELEMENT_BYTES, EMPTY_BYTES, SPARSE_BYTES_MAX};
@@ -195,8 +194,7 @@ impl Command<'_> {
             }
             Supplied(supplied) => supplied.command().map_or(0, |command| command.growth_bytes(sizes)),
             Bounded(bounded) => bounded.command().growth_bytes(sizes),
-            TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => share.command().growth_bytes(sizes),
-            TwoPhase(_) => 0,
+            TwoPhase(command) => command.share().map_or(0, |share| share.command().growth_bytes(sizes)),
             // Reads.
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
             GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => 0,

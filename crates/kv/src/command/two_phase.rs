@@ -253,9 +253,9 @@ impl<'a> Share<'a> {
         let can_be_shared = match command {
             Command::Transaction(transaction) => {
                 (!transaction.is_empty() || transaction.is_watching())
-                    && transaction.commands().all(|it| can_be_shared(&it))
+                    && transaction.commands().all(|it| it.can_be_shared())
             }
-            command => Wrapper::Transaction.can_contain(bytes) && can_be_shared(&command),
+            command => Wrapper::Transaction.can_contain(bytes) && command.can_be_shared(),
         };
         match reader.is_empty() && can_be_shared {
             true => Ok(Share { bytes }),
@@ -274,17 +274,19 @@ impl<'a> Share<'a> {
     }
 }
 
-/// Whether a command names every key that it uses, and nothing that is not locked decides what it does.
-fn can_be_shared(command: &Command<'_>) -> bool {
-    let mut names_keys = false;
-    command.for_each_key(|_| names_keys = true);
-    let looks_elsewhere = match command {
-        Command::Fenced(_) => true,
-        Command::Script(script) => script.has_extent(),
-        Command::Sort(sort) => sort.patterns().next().is_some(),
-        _ => false,
-    };
-    names_keys && !looks_elsewhere
+impl Command<'_> {
+    /// Whether the command names every key that it uses, and nothing that is not locked decides what it does.
+    pub fn can_be_shared(&self) -> bool {
+        let mut names_keys = false;
+        self.for_each_key(|_| names_keys = true);
+        let looks_elsewhere = match self {
+            Command::Fenced(_) => true,
+            Command::Script(script) => script.has_extent(),
+            Command::Sort(sort) => sort.patterns().next().is_some(),
+            _ => false,
+        };
+        names_keys && !looks_elsewhere
+    }
 }
 
 impl<'a> Part<'a> for Share<'a> {
@@ -304,6 +306,17 @@ impl<'a> Part<'a> for Share<'a> {
 impl<'a> Names<'a> for Share<'a> {
     fn visit(self, visit: &mut impl FnMut(&'a [u8])) {
         self.command().for_each_key(visit as &mut dyn FnMut(&'a [u8]));
+    }
+}
+
+impl<'a> TwoPhaseCommand<'a> {
+    /// The share whose keys it locks, or has locked.
+    pub fn share(&self) -> Option<Share<'a>> {
+        use TwoPhaseCommand::{Lock, Prepare, PrepareLocked};
+        match *self {
+            Prepare { share, .. } | Lock { share, .. } | PrepareLocked { share, .. } => Some(share),
+            _ => None,
+        }
     }
 }
 
@@ -330,5 +343,15 @@ family! {
         /// These transactions of a coordinator that has ended are over in all of their groups: each number has eight bytes. Nothing
         /// of that coordinator is prepared any more.
         Forget = 68 "this command" Frees { coordinator: Coordinator, numbers: &'a [u8] } keys();
+        /// Locks the keys of the share, which only reads, and returns `LOCKED`, the time, and the share's reply; or why the group
+        /// will never prepare the transaction. No vote: the group may still give up alone. `is_alone` as in `Prepare`.
+        Lock = 69 "EXEC" Changes {
+            header: Header<'a>, is_alone: bool, share: Share<'a>,
+        } keys(share) walks(true) lists(true) adds(More);
+        /// Votes as `Prepare` does, if the group still holds the keys that it has locked by `Lock`, among them those of the share,
+        /// and if no command of the share fails.
+        PrepareLocked = 70 "EXEC" (share.command().declared_effect()) {
+            header: Header<'a>, share: Share<'a>,
+        } keys(share) walks(true) lists(true) adds(Unforeseen);
     }
 }

@@ -96,6 +96,10 @@ impl Table {
     ) {
         match *command {
             TwoPhaseCommand::Prepare { header, share, .. } => self.prepare(header, share, record, out),
+            TwoPhaseCommand::Lock { header, share, .. } => self.lock_keys(header, share, record, out),
+            TwoPhaseCommand::PrepareLocked { header, share } => {
+                self.prepare_locked(header, share, record, out);
+            }
             TwoPhaseCommand::Resolve { header }
                 if self.queues.has_planted(Fault::RefusalForgotten)
                     && self.two_phase.vote(header.id()) == Vote::Unknown =>
@@ -104,7 +108,7 @@ impl Table {
                 out.push(Reply::Status(Vote::Refused.word().as_bytes()));
             }
             TwoPhaseCommand::Resolve { header } => {
-                self.two_phase.resolve(header);
+                self.ending(header.id(), record, |two_phase| two_phase.resolve(header));
                 self.answer_vote(header.id(), out);
             }
             TwoPhaseCommand::Commit { header } => match self.two_phase.finish(header, true) {
@@ -112,9 +116,7 @@ impl Table {
                 None => self.answer_vote(header.id(), out),
             },
             TwoPhaseCommand::Abort { header } => {
-                if let Some(prepared) = self.two_phase.finish(header, false) {
-                    self.note_unlocked(&prepared, record);
-                }
+                self.ending(header.id(), record, |two_phase| two_phase.finish(header, false));
                 self.answer_vote(header.id(), out);
             }
             TwoPhaseCommand::Forget { coordinator, numbers } => {
@@ -140,24 +142,13 @@ impl Table {
         let id = header.id();
         let command = share.command();
         if self.two_phase.begin(&header) == Vote::Unknown {
-            let is_unchanged = match &command {
-                Command::Transaction(transaction) => self.is_as_it_was(transaction, record.time),
-                _ => true,
-            };
-            let (share, bound) = (share.bytes().into(), self.charges.bound());
-            let prepared = Prepared { share, bound, version: record.version, time: record.time };
+            let is_unchanged = self.is_unchanged(&command, record);
+            let prepared = self.prepared_by(share, record);
             let in_the_way = self.two_phase.prepare(header, prepared, is_unchanged);
             if self.two_phase.vote(id) == Vote::Refused {
-                out.array(2);
-                out.push(Reply::Status(Vote::Refused.word().as_bytes()));
-                return match in_the_way {
-                    Some(other) => out.bulk(&other.encoded()),
-                    None => out.null(),
-                };
+                return refuse(in_the_way, out);
             }
-            if command.is_write() && self.changes.is_followed() {
-                command.for_each_key(|key| self.changes.note_as(key, ChangeClass::Locked, ""));
-            }
+            self.note_prepared(&command);
         }
         if self.two_phase.vote(id) != Vote::Prepared {
             return self.answer_vote(id, out);
@@ -168,6 +159,102 @@ impl Table {
         match self.is_quiet && !runs_script(&command) {
             true => out.null(),
             false => self.foretell(id, out),
+        }
+    }
+
+    fn is_unchanged(&self, command: &Command<'_>, record: Record) -> bool {
+        match command {
+            Command::Transaction(transaction) => self.is_as_it_was(transaction, record.time),
+            _ => true,
+        }
+    }
+
+    fn prepared_by(&self, share: Share<'_>, Record { version, time, .. }: Record) -> Prepared {
+        let (share, bound) = (share.bytes().into(), self.charges.bound());
+        Prepared { share, locks: None, bound, version, time }
+    }
+
+    /// Tells those who cache the keys that they will change.
+    fn note_prepared(&mut self, command: &Command<'_>) {
+        if command.is_write() && self.changes.is_followed() {
+            command.for_each_key(|key| self.changes.note_as(key, ChangeClass::Locked, ""));
+        }
+    }
+
+    /// Locks keys without a vote. The reply is `[LOCKED, time, reply]` with what the share has read, or as that of `Prepare`.
+    fn lock_keys(&mut self, header: Header<'_>, share: Share<'_>, record: Record, out: &mut ReplyBuffer) {
+        let (id, command) = (header.id(), share.command());
+        if command.is_write() {
+            return out.error("ERR what is done while keys are locked may only read");
+        }
+        if self.two_phase.begin(&header) == Vote::Unknown {
+            let is_unchanged = self.is_unchanged(&command, record);
+            let in_the_way = self.two_phase.lock(header, share.bytes().into(), is_unchanged);
+            if self.two_phase.vote(id) == Vote::Refused {
+                return refuse(in_the_way, out);
+            }
+        }
+        if self.two_phase.vote(id) != Vote::Locked {
+            return self.answer_vote(id, out);
+        }
+        out.array(3);
+        out.push(Reply::Status(Vote::Locked.word().as_bytes()));
+        out.integer(i64::try_from(record.time).unwrap_or(i64::MAX));
+        match self.is_quiet {
+            true => out.null(),
+            false => {
+                self.read_within(&unconditional(command), record.time, out);
+            }
+        }
+    }
+
+    /// Votes, where the keys are locked. A command of the share that would fail, as there is no memory for it, refuses the whole:
+    /// what the other groups do was found by one run of all commands, and this group cannot do less.
+    fn prepare_locked(
+        &mut self,
+        header: Header<'_>,
+        share: Share<'_>,
+        record: Record,
+        out: &mut ReplyBuffer,
+    ) {
+        let id = header.id();
+        match self.two_phase.begin(&header) {
+            Vote::Locked => {}
+            Vote::Unknown => {
+                // The lock is lost, with what the group had acknowledged.
+                self.two_phase.resolve(header);
+                return self.answer_vote(id, out);
+            }
+            _ => return self.answer_vote(id, out),
+        }
+        let mut reply = ReplyBuffer::new();
+        if self.two_phase.prepare_locked(id, self.prepared_by(share, record)) {
+            self.foretell(id, &mut reply);
+        } else {
+            reply.error("ERR a share names a key that is not locked");
+        }
+        match first_error(reply.as_bytes()) {
+            None => {
+                self.note_prepared(&share.command());
+                out.array(1);
+                out.push(Reply::Status(Vote::Prepared.word().as_bytes()));
+            }
+            Some(error) => {
+                self.ending(id, record, |two_phase| two_phase.give_up(id));
+                out.array(2);
+                out.push(Reply::Status(Vote::Refused.word().as_bytes()));
+                out.push(Reply::Error(error));
+            }
+        }
+    }
+
+    /// Carries out a change by which a transaction may end here without having taken effect.
+    fn ending<R>(&mut self, id: TransactionId, record: Record, change: impl FnOnce(&mut TwoPhase) -> R) {
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        self.two_phase.for_each_locked_by(id, |key| keys.push(key.into()));
+        change(&mut self.two_phase);
+        if keys.first().is_some_and(|key| !self.two_phase.locks(key)) {
+            self.note_unlocked(&keys, record);
         }
     }
 
@@ -212,12 +299,13 @@ impl Table {
         let own = Record { version: record.version, time: prepared.time };
         self.carry_out(&unconditional(share.command()), own, out);
         self.charges.end();
-        self.note_unlocked(prepared, record);
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        prepared.for_each_locked(|key| keys.push(key.into()));
+        self.note_unlocked(&keys, record);
     }
 
-    /// After the keys of a share were unlocked: what was to go back to one of them goes back, and requests that wait are
-    /// served after the record.
-    fn note_unlocked(&mut self, prepared: &Prepared, record: Record) {
+    /// After keys were unlocked: what was to go back to one of them goes back, and requests that wait are served after the record.
+    fn note_unlocked(&mut self, keys: &[Box<[u8]>], record: Record) {
         let mut ready = Ready::new();
         for (origin, reply) in self.two_phase.take_returned() {
             self.put_back_taken(origin, reply, record, &mut ready);
@@ -228,9 +316,31 @@ impl Table {
         ready.iter().for_each(|key| self.note_written(key));
         match self.two_phase.take_stalled() {
             true => self.note_all_written(),
-            false => prepared.share().command().for_each_key(|key| self.note_written(key)),
+            false => keys.iter().for_each(|key| self.note_written(key)),
         }
     }
+}
+
+/// Refuses a transaction: another one is in the way, or a watched key has changed.
+fn refuse(in_the_way: Option<TransactionId>, out: &mut ReplyBuffer) {
+    out.array(2);
+    out.push(Reply::Status(Vote::Refused.word().as_bytes()));
+    match in_the_way {
+        Some(other) => out.bulk(&other.encoded()),
+        None => out.null(),
+    }
+}
+
+/// The first error in a reply, at any depth.
+fn first_error(reply: &[u8]) -> Option<&[u8]> {
+    let mut elements = Reader::new(reply);
+    while !elements.is_empty() {
+        match Reply::decode(&mut elements).expect("it was encoded here") {
+            Reply::Error(error) => return Some(error),
+            _ => {}
+        }
+    }
+    None
 }
 
 fn runs_script(command: &Command<'_>) -> bool {

@@ -12,6 +12,9 @@ const REFUSED: u8 = 3;
 const OVER: u8 = 4;
 const RETURNED: u8 = 5;
 const STALLED: u8 = 6;
+const LOCKED: u8 = 7;
+/// Prepared, after its keys were locked.
+const PREPARED_LOCKED: u8 = 8;
 
 impl TwoPhase {
     /// Calls `take` with every item of a snapshot.
@@ -20,17 +23,24 @@ impl TwoPhase {
         for Known { header, standing } in self.known.values() {
             item.clear();
             item.put_u8(match standing {
+                Standing::Locked(_) => LOCKED,
+                Standing::Prepared(prepared) if prepared.locks.is_some() => PREPARED_LOCKED,
                 Standing::Prepared(_) => PREPARED,
                 Standing::Committed => COMMITTED,
                 Standing::Refused => REFUSED,
             });
             item.put_bytes(header);
-            if let Standing::Prepared(Prepared { share, bound, version, time }) = standing {
-                item.put_bool(bound.is_some());
-                item.put_u64(bound.unwrap_or_default());
-                item.put_u64(*version);
-                item.put_u64(*time);
-                item.put_bytes(share);
+            match standing {
+                Standing::Locked(share) => item.put_bytes(share),
+                Standing::Prepared(Prepared { share, locks, bound, version, time }) => {
+                    item.put_bool(bound.is_some());
+                    item.put_u64(bound.unwrap_or_default());
+                    item.put_u64(*version);
+                    item.put_u64(*time);
+                    item.put_bytes(share);
+                    locks.iter().for_each(|locks| item.put_bytes(locks));
+                }
+                Standing::Committed | Standing::Refused => {}
             }
             take(&item);
         }
@@ -63,27 +73,33 @@ impl TwoPhase {
         let mut reader = Reader::new(item);
         let kind = reader.u8()?;
         match kind {
-            PREPARED | COMMITTED | REFUSED => {
+            LOCKED | PREPARED | PREPARED_LOCKED | COMMITTED | REFUSED => {
                 let header = Header::of(reader.bytes()?)?;
                 if self.known.contains_key(&header.id()) {
                     return Err(TWICE);
                 }
-                match kind {
-                    PREPARED => {
+                let standing = match kind {
+                    LOCKED => Standing::Locked(Share::of(reader.bytes()?)?.bytes().into()),
+                    PREPARED | PREPARED_LOCKED => {
                         let (is_bounded, bound) = (reader.bool()?, reader.u64()?);
                         let bound = is_bounded.then_some(bound);
                         let (version, time) = (reader.u64()?, reader.u64()?);
-                        let share = Share::of(reader.bytes()?)?;
-                        let mut is_free = true;
-                        share.command().for_each_key(|key| is_free &= !self.locked.contains_key(key));
-                        if !is_free {
-                            return Err(Malformed("a key that two transactions have locked"));
-                        }
-                        let share = share.bytes().into();
-                        self.lock(header, Prepared { share, bound, version, time });
+                        let share = Share::of(reader.bytes()?)?.bytes().into();
+                        let locks = match kind {
+                            PREPARED_LOCKED => Some(Share::of(reader.bytes()?)?.bytes().into()),
+                            _ => None,
+                        };
+                        Standing::Prepared(Prepared { share, locks, bound, version, time })
                     }
-                    COMMITTED => self.keep(header, Standing::Committed),
-                    _ => self.keep(header, Standing::Refused),
+                    COMMITTED => Standing::Committed,
+                    _ => Standing::Refused,
+                };
+                let mut is_free = true;
+                standing.for_each_locked(|key| is_free &= !self.locked.contains_key(key));
+                match standing.holds() {
+                    true if !is_free => return Err(Malformed("a key that two transactions have locked")),
+                    true => self.hold(header, standing),
+                    false => self.keep(header, standing),
                 }
             }
             RETURNED => {

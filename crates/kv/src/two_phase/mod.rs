@@ -6,15 +6,18 @@
 //! ```text
 //!              Prepare                  Commit
 //!   unknown ------------> prepared ---------------> committed
-//!      |                     |
-//!      | Prepare that meets a lock or a changed key,
-//!      | Resolve, Abort      | Abort
-//!      v                     v
-//!   refused <----------------+
+//!    |   |                 ^   |
+//!    |   |  Lock           |   |
+//!    |   +------> locked --+   |
+//!    |              |          |
+//!    | Prepare or Lock that meets a lock or a changed key,
+//!    | Resolve, Abort          | Abort
+//!    v              v          v
+//!   refused <------------------+
 //! ```
 //!
 //! * **The first of `Prepare` and `Resolve` is the group's vote**, and nothing takes it back: *prepared* is left only when it is
-//!   certain that all deciding groups have prepared the transaction, or that one never will.
+//!   certain that all deciding groups have prepared the transaction, or that one never will. *Locked* is no vote.
 //! * **No record waits.** A transaction that meets a locked key is refused, and begins again as another one. Waiting is the
 //!   leaders' business.
 //! * **A vote is kept until all groups of its transaction have followed it.** Until then one of them may ask. Each record tells
@@ -35,6 +38,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Vote {
     /// Nothing yet.
     Unknown,
+    /// Nothing yet, but it has locked the transaction's keys.
+    Locked,
     /// It will carry out its share if all deciding groups have prepared the transaction.
     Prepared,
     /// It has carried out its share.
@@ -48,12 +53,14 @@ pub enum Vote {
 
 impl Vote {
     /// All votes.
-    pub const ALL: [Vote; 5] = [Vote::Unknown, Vote::Prepared, Vote::Committed, Vote::Refused, Vote::Over];
+    pub const ALL: [Vote; 6] =
+        [Vote::Unknown, Vote::Locked, Vote::Prepared, Vote::Committed, Vote::Refused, Vote::Over];
 
     /// The word for it in replies.
     pub fn word(self) -> &'static str {
         match self {
             Vote::Unknown => "UNKNOWN",
+            Vote::Locked => "LOCKED",
             Vote::Prepared => "PREPARED",
             Vote::Committed => "COMMITTED",
             Vote::Refused => "REFUSED",
@@ -67,6 +74,8 @@ impl Vote {
 pub(crate) struct Prepared {
     /// The encoded command.
     pub(crate) share: Box<[u8]>,
+    /// The encoded command that names what is locked, if the group was asked to lock it first; else the share does.
+    pub(crate) locks: Option<Box<[u8]>>,
     /// The bound on the memory that it may add, if it was ordered with one.
     pub(crate) bound: Option<u64>,
     /// The version and the time of the record that prepared it. What the share does depends on these and on its keys alone, so
@@ -80,16 +89,53 @@ impl Prepared {
         Share::of(&self.share).expect("a share is checked before it is kept")
     }
 
-    fn bytes(&self) -> usize {
-        self.share.len()
+    /// Calls `visit` with each key that is locked.
+    pub(crate) fn for_each_locked(&self, visit: impl FnMut(&[u8])) {
+        for_each_key_of(self.locks.as_ref().unwrap_or(&self.share), visit);
     }
+
+    fn bytes(&self) -> usize {
+        self.share.len() + self.locks.as_ref().map_or(0, |locks| locks.len())
+    }
+}
+
+/// Calls `visit` with each key of an encoded share.
+fn for_each_key_of(share: &[u8], mut visit: impl FnMut(&[u8])) {
+    let share = Share::of(share).expect("a share is checked before it is kept");
+    share.command().for_each_key(|key| visit(key));
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
+    /// The encoded share that names the keys.
+    Locked(Box<[u8]>),
     Prepared(Prepared),
     Committed,
     Refused,
+}
+
+impl Standing {
+    /// Calls `visit` with each key that is locked.
+    fn for_each_locked(&self, visit: impl FnMut(&[u8])) {
+        match self {
+            Standing::Locked(share) => for_each_key_of(share, visit),
+            Standing::Prepared(prepared) => prepared.for_each_locked(visit),
+            Standing::Committed | Standing::Refused => {}
+        }
+    }
+
+    /// Whether it holds keys.
+    fn holds(&self) -> bool {
+        matches!(self, Standing::Locked(_) | Standing::Prepared(_))
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Standing::Locked(share) => share.len(),
+            Standing::Prepared(prepared) => prepared.bytes(),
+            Standing::Committed | Standing::Refused => 0,
+        }
+    }
 }
 
 /// A transaction that is not over in all of its groups, as far as this group knows.
@@ -122,7 +168,8 @@ pub struct TwoPhase {
     // The rest follows from `known`.
     /// The locked keys, each with the transaction that has locked it.
     locked: BTreeMap<Box<[u8]>, TransactionId>,
-    prepared: BTreeSet<TransactionId>,
+    /// The transactions that are locked or prepared.
+    held: BTreeSet<TransactionId>,
     bytes: usize,
 }
 
@@ -137,6 +184,7 @@ impl TwoPhase {
     /// What the group has decided about a transaction.
     pub fn vote(&self, id: TransactionId) -> Vote {
         match self.known.get(&id).map(|known| &known.standing) {
+            Some(Standing::Locked(_)) => Vote::Locked,
             Some(Standing::Prepared(_)) => Vote::Prepared,
             Some(Standing::Committed) => Vote::Committed,
             Some(Standing::Refused) => Vote::Refused,
@@ -177,9 +225,9 @@ impl TwoPhase {
         &self.locked
     }
 
-    /// The transactions that are prepared and not over here, each with its groups.
-    pub fn prepared(&self) -> impl Iterator<Item = (TransactionId, Header<'_>)> {
-        self.prepared.iter().map(|id| (*id, self.header(*id).expect("a prepared transaction is known")))
+    /// The transactions that hold keys here, each with its groups.
+    pub fn held(&self) -> impl Iterator<Item = (TransactionId, Header<'_>)> {
+        self.held.iter().map(|id| (*id, self.header(*id).expect("a transaction that holds keys is known")))
     }
 
     /// The transactions whose votes are kept, each with its groups.
@@ -215,7 +263,7 @@ impl TwoPhase {
         }
         for number in numbers {
             let id = TransactionId { coordinator, number };
-            if !self.prepared.contains(&id) {
+            if !self.held.contains(&id) {
                 self.remove(id);
             }
         }
@@ -238,33 +286,102 @@ impl TwoPhase {
         prepared: Prepared,
         is_unchanged: bool,
     ) -> Option<TransactionId> {
+        self.begin_holding(header, Standing::Prepared(prepared), is_unchanged)
+    }
+
+    /// Locks the keys of a share without a vote, if all are free, and `is_unchanged`; otherwise refuses the transaction. Returns the
+    /// transaction that is in the way, if one is.
+    ///
+    /// # Panics
+    /// When the group has voted, or has locked its keys.
+    pub(crate) fn lock(
+        &mut self,
+        header: Header<'_>,
+        share: Box<[u8]>,
+        is_unchanged: bool,
+    ) -> Option<TransactionId> {
+        self.begin_holding(header, Standing::Locked(share), is_unchanged)
+    }
+
+    fn begin_holding(
+        &mut self,
+        header: Header<'_>,
+        standing: Standing,
+        is_unchanged: bool,
+    ) -> Option<TransactionId> {
         assert_eq!(self.vote(header.id()), Vote::Unknown, "a group votes once");
         let mut in_the_way = None;
-        prepared.share().command().for_each_key(|key| in_the_way = in_the_way.or(self.locked_by(key)));
+        standing.for_each_locked(|key| in_the_way = in_the_way.or(self.locked_by(key)));
         match in_the_way.is_none() && is_unchanged {
-            true => self.lock(header, prepared),
+            true => self.hold(header, standing),
             false => self.keep(header, Standing::Refused),
         }
         in_the_way
     }
 
+    /// Prepares a transaction whose keys are locked. Returns false, and changes nothing, if its share names another key.
+    ///
+    /// # Panics
+    /// Unless its keys are locked, without a vote.
+    pub(crate) fn prepare_locked(&mut self, id: TransactionId, mut prepared: Prepared) -> bool {
+        assert_eq!(self.vote(id), Vote::Locked, "a group votes once, and has locked the keys before");
+        let mut are_locked = true;
+        for_each_key_of(&prepared.share, |key| are_locked &= self.locked_by(key) == Some(id));
+        let known = self.known.get_mut(&id).filter(|_| are_locked);
+        let Some(Known { standing, .. }) = known else { return false };
+        let Standing::Locked(locks) = std::mem::replace(standing, Standing::Refused) else {
+            unreachable!("it was looked at")
+        };
+        self.bytes -= locks.len();
+        prepared.locks = Some(locks);
+        self.bytes += prepared.bytes();
+        *standing = Standing::Prepared(prepared);
+        true
+    }
+
     /// Votes against a transaction, unless the group has voted.
     pub(crate) fn resolve(&mut self, header: Header<'_>) {
-        if self.begin(&header) == Vote::Unknown {
-            self.keep(header, Standing::Refused);
+        match self.begin(&header) {
+            Vote::Unknown => self.keep(header, Standing::Refused),
+            Vote::Locked => self.release(header.id()),
+            _ => {}
         }
     }
 
     /// Ends a transaction here. Returns its share if it was prepared.
     pub(crate) fn finish(&mut self, header: Header<'_>, is_committed: bool) -> Option<Prepared> {
         match self.begin(&header) {
-            Vote::Prepared => self.end(header.id(), is_committed),
-            Vote::Unknown if !is_committed => {
-                self.keep(header, Standing::Refused);
-                None
-            }
-            _ => None,
+            Vote::Prepared => return self.end(header.id(), is_committed),
+            Vote::Unknown if !is_committed => self.keep(header, Standing::Refused),
+            // Of a commit: the group has lost its vote, with what it had acknowledged.
+            Vote::Locked => self.release(header.id()),
+            _ => {}
         }
+        None
+    }
+
+    /// Takes back a vote that nobody was told.
+    ///
+    /// # Panics
+    /// Unless the transaction holds keys.
+    pub(crate) fn give_up(&mut self, id: TransactionId) {
+        let known = self.known.get_mut(&id).expect("it holds keys");
+        let standing = std::mem::replace(&mut known.standing, Standing::Refused);
+        assert!(standing.holds(), "it holds keys");
+        self.unhold(id, &standing);
+    }
+
+    /// Calls `visit` with each key that a transaction has locked.
+    pub(crate) fn for_each_locked_by(&self, id: TransactionId, visit: impl FnMut(&[u8])) {
+        if let Some(known) = self.known.get(&id) {
+            known.standing.for_each_locked(visit);
+        }
+    }
+
+    /// Refuses a transaction whose keys are locked, and unlocks them.
+    fn release(&mut self, id: TransactionId) {
+        assert_eq!(self.vote(id), Vote::Locked, "a vote is not taken back");
+        self.give_up(id);
     }
 
     /// Notes which transactions of a coordinator are over in all of their groups, by the word of one of its records, and forgets
@@ -286,26 +403,25 @@ impl TwoPhase {
         let over: Vec<TransactionId> = known
             .filter(|id| {
                 while unsettled.next_if(|number| *number < id.number).is_some() {}
-                unsettled.peek() != Some(&id.number) && !self.prepared.contains(id)
+                unsettled.peek() != Some(&id.number) && !self.held.contains(id)
             })
             .collect();
         over.into_iter().for_each(|id| self.remove(id));
     }
 
-    /// Locks the keys of a share, and keeps it.
-    fn lock(&mut self, header: Header<'_>, prepared: Prepared) {
+    /// Locks the keys of a transaction, and keeps it.
+    fn hold(&mut self, header: Header<'_>, standing: Standing) {
         let id = header.id();
-        let share = prepared.share.clone();
-        Share::of(&share).expect("it is checked").command().for_each_key(|key| {
+        standing.for_each_locked(|key| {
             let before = self.locked.insert(key.into(), id);
             assert!(before.is_none_or(|before| before == id), "a key is locked by one transaction at a time");
             if before.is_none() {
                 self.bytes += LOCKED_BYTES + key.len();
             }
         });
-        self.bytes += prepared.bytes();
-        self.prepared.insert(id);
-        self.keep(header, Standing::Prepared(prepared));
+        self.bytes += standing.bytes();
+        self.held.insert(id);
+        self.keep(header, standing);
     }
 
     fn keep(&mut self, header: Header<'_>, standing: Standing) {
@@ -321,22 +437,24 @@ impl TwoPhase {
         let known =
             self.known.get_mut(&id).filter(|known| matches!(known.standing, Standing::Prepared(_)))?;
         let standing = if is_committed { Standing::Committed } else { Standing::Refused };
-        let Standing::Prepared(prepared) = std::mem::replace(&mut known.standing, standing) else {
-            unreachable!("it was looked at");
-        };
-        self.unlock(&prepared);
-        self.bytes -= prepared.bytes();
-        self.prepared.remove(&id);
-        Some(prepared)
+        let held = std::mem::replace(&mut known.standing, standing);
+        self.unhold(id, &held);
+        match held {
+            Standing::Prepared(prepared) => Some(prepared),
+            _ => unreachable!("it was looked at"),
+        }
     }
 
-    fn unlock(&mut self, prepared: &Prepared) {
+    /// Unlocks the keys of a transaction.
+    fn unhold(&mut self, id: TransactionId, held: &Standing) {
         let TwoPhase { locked, bytes, .. } = self;
-        prepared.share().command().for_each_key(|key| {
+        held.for_each_locked(|key| {
             if locked.remove(key).is_some() {
                 *bytes -= LOCKED_BYTES + key.len();
             }
         });
+        self.bytes -= held.bytes();
+        self.held.remove(&id);
     }
 
     /// Keeps what a request was served, to put it back when its key is unlocked.
@@ -363,10 +481,10 @@ impl TwoPhase {
         std::mem::take(&mut self.is_stalled)
     }
 
-    /// Removes a transaction that is not prepared.
+    /// Removes a transaction that holds no keys.
     fn remove(&mut self, id: TransactionId) {
         let Some(known) = self.known.remove(&id) else { return };
-        assert!(!matches!(known.standing, Standing::Prepared(_)), "a share that waits is not forgotten");
+        assert!(!known.standing.holds(), "a transaction that holds keys is not forgotten");
         self.bytes -= KNOWN_BYTES + known.header.len();
     }
 
@@ -383,9 +501,9 @@ impl TwoPhase {
         for (id, Known { header, standing }) in &self.known {
             let header = Header::of(header).expect("it is checked before it is kept");
             assert_eq!(header.id(), *id, "a transaction is kept under its name");
-            match standing {
-                Standing::Prepared(prepared) => fresh.lock(header, prepared.clone()),
-                standing => fresh.keep(header, standing.clone()),
+            match standing.holds() {
+                true => fresh.hold(header, standing.clone()),
+                false => fresh.keep(header, standing.clone()),
             }
         }
         assert_eq!(*self, fresh, "the locked keys are those of the prepared shares");

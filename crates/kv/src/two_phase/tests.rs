@@ -14,6 +14,8 @@ struct Plan {
     coordinators: &'static [u64],
     /// For each group, whether its vote decides.
     groups: &'static [bool],
+    /// Whether the groups lock the keys first.
+    locks_first: bool,
     broken: Option<Rule>,
 }
 
@@ -36,6 +38,7 @@ enum Rule {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
+    Lock,
     Prepare,
     Resolve,
     Commit,
@@ -133,7 +136,7 @@ impl Plan {
                 let mut after = state.clone();
                 after.coordinators[at].is_alive = false;
                 next.push(after);
-            } else {
+            } else if !self.locks_first {
                 next.extend((0..state.groups.len()).flat_map(|group| self.forget(state, at, group)));
             }
         }
@@ -149,8 +152,9 @@ impl Plan {
     fn apply(&self, state: &mut State, Sent { kind, to, id, below, for_group }: Sent) {
         let group = &mut state.groups[to];
         self.with_header(id, below, |header| match kind {
-            Kind::Prepare => {
-                if group.begin(&header) == Vote::Unknown {
+            Kind::Lock | Kind::Prepare => {
+                let vote = group.begin(&header);
+                if matches!(vote, Vote::Unknown | Vote::Locked) {
                     let set = Command::Set {
                         key: b"k",
                         value: b"v",
@@ -160,7 +164,14 @@ impl Plan {
                     };
                     let mut scratch = Vec::new();
                     let share = Share::build(&set, &mut scratch).expect("a SET can be shared").bytes().into();
-                    group.prepare(header, Prepared { share, bound: None, version: 1, time: 1 }, true);
+                    let prepared = |share| Prepared { share, locks: None, bound: None, version: 1, time: 1 };
+                    match (kind, vote) {
+                        (Kind::Lock, Vote::Unknown) => drop(group.lock(header, share, true)),
+                        (Kind::Lock, _) => {}
+                        (_, Vote::Locked) => assert!(group.prepare_locked(id, prepared(share))),
+                        _ if self.locks_first => group.resolve(header),
+                        _ => drop(group.prepare(header, prepared(share), true)),
+                    }
                 }
             }
             Kind::Resolve => group.resolve(header),
@@ -195,11 +206,14 @@ impl Plan {
             }
             None => {
                 let asker = &mut state.coordinators[usize::from(id.coordinator.node) - 1];
-                if asker.number == id.number && kind == Kind::Prepare {
+                if asker.number == id.number && matches!(kind, Kind::Lock | Kind::Prepare) {
                     asker.learned[to] = Some(vote);
                 }
                 let is_end = matches!(kind, Kind::Commit | Kind::Abort);
-                if asker.number == id.number && is_end && vote != Vote::Prepared && vote != Vote::Unknown {
+                if asker.number == id.number
+                    && is_end
+                    && matches!(vote, Vote::Committed | Vote::Refused | Vote::Over)
+                {
                     asker.confirmed[to] = true;
                 }
             }
@@ -223,8 +237,12 @@ impl Plan {
         match asker.outcome {
             None => {
                 let mut were_asked = false;
+                let has_locked = |to: usize| !matches!(asker.learned[to], None | Some(Vote::Unknown));
+                let is_locking = self.locks_first && !all.clone().all(has_locked);
                 for to in all.clone() {
-                    if !self.groups[to] || others_have_prepared || self.breaks(Rule::OthersFirst) {
+                    if is_locking {
+                        send(Kind::Lock, to);
+                    } else if !self.groups[to] || others_have_prepared || self.breaks(Rule::OthersFirst) {
                         send(Kind::Prepare, to);
                         were_asked |= self.groups[to];
                     }
@@ -264,7 +282,7 @@ impl Plan {
             state.groups[group].kept().map(|(id, _)| id).filter(|id| id.coordinator == coordinator)
         };
         let prepared = |group: usize| {
-            state.groups[group].prepared().map(|(id, _)| id).filter(|id| id.coordinator == coordinator)
+            state.groups[group].held().map(|(id, _)| id).filter(|id| id.coordinator == coordinator)
         };
         let Some((numbers, _)) = &state.coordinators[at].forgetting[group] else {
             let mut after = state.clone();
@@ -300,7 +318,7 @@ impl Plan {
     fn resolutions(&self, state: &State) -> Vec<State> {
         let mut next = Vec::new();
         for group in 0..state.groups.len() {
-            for (id, _) in state.groups[group].prepared() {
+            for (id, _) in state.groups[group].held() {
                 let mut after = state.clone();
                 let mut send = |kind, to| {
                     after.sent.insert(Sent { kind, to, id, below: 1, for_group: Some(group) });
@@ -422,13 +440,24 @@ fn finds(plan: Plan) -> String {
     message.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-const BOTH_DECIDE: Plan = Plan { coordinators: &[1], groups: &[true, true], broken: None };
+const BOTH_DECIDE: Plan =
+    Plan { coordinators: &[1], groups: &[true, true], locks_first: false, broken: None };
 const TWO_IN_TURN: Plan = Plan { coordinators: &[2], ..BOTH_DECIDE };
 const ONE_DECIDES: Plan = Plan { groups: &[true, false], ..BOTH_DECIDE };
+const LOCKED_BOTH_DECIDE: Plan = Plan { locks_first: true, ..BOTH_DECIDE };
+const LOCKED_ONE_DECIDES: Plan = Plan { locks_first: true, ..ONE_DECIDES };
 
 #[test]
 fn groups_agree_in_every_order_of_records() {
     for plan in [BOTH_DECIDE, ONE_DECIDES] {
+        let states = plan.explore();
+        assert!(states > 1000, "{states} states of {plan:?}");
+    }
+}
+
+#[test]
+fn groups_that_lock_keys_first_agree_in_every_order_of_records() {
+    for plan in [LOCKED_BOTH_DECIDE, LOCKED_ONE_DECIDES] {
         let states = plan.explore();
         assert!(states > 1000, "{states} states of {plan:?}");
     }
@@ -445,6 +474,8 @@ fn the_absence_of_each_rule_is_found() {
         (BOTH_DECIDE, Rule::AskedBeforeForgotten, split),
         (BOTH_DECIDE, Rule::ForgottenIsOver, "is carried out twice"),
         (TWO_IN_TURN, Rule::Confirmed, split),
+        (LOCKED_ONE_DECIDES, Rule::OthersFirst, split),
+        (LOCKED_BOTH_DECIDE, Rule::AllDecide, split),
     ] {
         let message = finds(Plan { broken: Some(broken), ..plan });
         assert!(message.contains(expected) || message.contains(told), "{broken:?}: {message}");

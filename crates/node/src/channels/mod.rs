@@ -21,7 +21,7 @@ use crate::context::work::TURN_NS;
 use crate::messages::envelope::Envelope;
 use crate::session::{ClientId, Listening, Subscriptions};
 use kv::glob::Pattern;
-use kv::{Reply, ReplyBuffer};
+use kv::{Announcement, Reply, ReplyBuffer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most channels and patterns that one client may subscribe to.
@@ -191,8 +191,13 @@ impl Channels {
     /// Publishes the messages of a record whose client waits for the reply.
     pub(crate) fn publish_announced(&mut self, cx: &mut Context, replies: &mut ReplyBuffer) {
         for announcement in replies.take_announcements() {
-            self.publish(cx, announcement.is_sharded, &announcement.channel, &announcement.message);
+            self.publish_announcement(cx, &announcement);
         }
+    }
+
+    /// Publishes a message of a script that was carried out.
+    pub(crate) fn publish_announcement(&mut self, cx: &mut Context, announcement: &Announcement) {
+        self.publish(cx, announcement.is_sharded, &announcement.channel, &announcement.message);
     }
 
     /// Takes a message from a peer for this node's listeners. A few bytes can cause the matching of many patterns, and a

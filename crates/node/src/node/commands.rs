@@ -13,6 +13,7 @@ use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Pending, Session, SessionReply};
+use crate::two_phase::evaluation::Evaluation;
 use crate::two_phase::plan::{Divided, Whole};
 use crate::{connections, operators};
 use cluster::control::Feature;
@@ -145,7 +146,13 @@ impl Node {
             Route::Divided => {
                 let database = self.cx.database_of(client);
                 let divided = Divided::of_command(command, |key| database.group_of(key));
-                self.begin_divided(client, divided, None);
+                match divided {
+                    Err(Whole::NeedsAll) => {
+                        let evaluation = Evaluation::of_command(command, |key| database.group_of(key));
+                        self.begin_evaluation(client, evaluation, None);
+                    }
+                    divided => self.begin_divided(client, divided, None),
+                }
             }
             Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
             Route::Scanned => self.cx.answer(client, |replies| {
@@ -156,9 +163,36 @@ impl Node {
         }
     }
 
+    /// Sends a command with keys to their group, or has it carried out for several ones.
+    fn send_whole(&mut self, client: ClientId, command: &Command<'_>) {
+        match self.cx.group_of(client, command) {
+            Some(group) => self.ask(client, Some(&Sent::new(group, *command))),
+            None => {
+                let database = self.cx.database_of(client);
+                let evaluation = Evaluation::of_command(command, |key| database.group_of(key));
+                self.begin_evaluation(client, evaluation, None);
+            }
+        }
+    }
+
     /// Begins a request over several groups.
     fn begin_divided(&mut self, client: ClientId, divided: Result<Divided, Whole>, pending: Option<Pending>) {
         if let Err(error) = self.two_phase.begin(&mut self.cx, client, divided, pending) {
+            self.cx.answer(client, |replies| replies.error(&error));
+        }
+    }
+
+    /// Begins a request that needs the values of several groups.
+    fn begin_evaluation(
+        &mut self,
+        client: ClientId,
+        evaluation: Result<Evaluation, Whole>,
+        pending: Option<Pending>,
+    ) {
+        let begun = evaluation.map_err(Whole::explanation).and_then(|evaluation| {
+            self.two_phase.begin_evaluation(&mut self.cx, client, evaluation, pending)
+        });
+        if let Err(error) = begun {
             self.cx.answer(client, |replies| replies.error(&error));
         }
     }
@@ -240,8 +274,14 @@ impl Node {
                 self.transaction_command(client, command, arguments, scratch);
             }
             NodeCommand::Script(ScriptCommand::Run(how)) => {
-                let sent = self.scripts.run(cx, client, how, arguments, scratch);
-                self.ask(client, sent.as_ref());
+                let Some(command) = self.scripts.run(cx, client, how, arguments, scratch) else { return };
+                match command.key_count() {
+                    0 => {
+                        let group = cx.database_of(client).default_group();
+                        self.ask(client, Some(&Sent::new(group, Command::Script(command))));
+                    }
+                    _ => self.send_whole(client, &Command::Script(command)),
+                }
             }
             NodeCommand::Script(command) => self.scripts.command(cx, client, command, arguments),
             NodeCommand::Function(command) => self.scripts.function_command(cx, client, command, arguments),
@@ -333,6 +373,9 @@ impl Node {
             Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
             Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
             Some(Then::Divide(divided, pending)) => self.begin_divided(client, divided, Some(pending)),
+            Some(Then::Evaluate(evaluation, pending)) => {
+                self.begin_evaluation(client, evaluation, Some(pending));
+            }
             Some(Then::Answer(items)) => {
                 // The reply has its place first: what the transaction publishes comes behind it.
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };

@@ -336,7 +336,12 @@ impl Node {
             }
             Origin::Value => self.values.fetched(&mut self.cx, ticket.sequence, reply),
             Origin::Move => self.moves.answered(&mut self.cx, ticket.sequence, result, reply),
-            Origin::TwoPhase => self.two_phase.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::TwoPhase => {
+                self.two_phase.answered(&mut self.cx, ticket.sequence, result, reply);
+                for announcement in self.two_phase.take_announced() {
+                    self.channels.publish_announcement(&mut self.cx, &announcement);
+                }
+            }
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Eviction => {

@@ -29,7 +29,7 @@ use crate::session::origin::Origin;
 use cluster::configuration::{PARTS_UNDER_WAY, part_bytes};
 use kv::SharedBytes;
 use kv::codec::Reader;
-use kv::{Command, Coordinator, Padded, Reply, Transaction, TwoPhaseCommand, ValueId};
+use kv::{Command, Coordinator, Padded, Reply, Transaction, ValueId};
 use protocol::{Request, Result as Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -155,8 +155,8 @@ impl LongCommands {
             |transaction: &Transaction<'_>| transaction.is_watching().then(|| transaction.epoch());
         let watched_in = match command.unbounded(&mut None) {
             Command::Transaction(transaction) => leadership(transaction),
-            Command::TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => match share.command() {
-                Command::Transaction(transaction) => leadership(&transaction),
+            Command::TwoPhase(command) => match command.share().map(|share| share.command()) {
+                Some(Command::Transaction(transaction)) => leadership(&transaction),
                 _ => None,
             },
             _ => None,

@@ -6,7 +6,6 @@
 //! Libraries of functions are in the cluster map. Their changes are acknowledged when no node can run functions by an
 //! older map: a node runs them only while it holds the control group's lease, which counts only with the newest map.
 
-use crate::context::routing::{CROSSSLOT, Sent};
 use crate::context::{Call, Confirmation, Context};
 use crate::messages::envelope::Envelope;
 use crate::session::ClientId;
@@ -19,7 +18,7 @@ use commands::{
 use kv::glob::PATTERN_BYTES_MAX;
 use kv::limits::{KEY_BYTES_MAX, SCRIPT_BYTES_MAX, SCRIPT_COST_DEFAULT};
 use kv::number::parse_integer;
-use kv::{Command, Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
+use kv::{Reply, ReplyBuffer, Script, ScriptLimits, ScriptOptions, WhenFull};
 use rdb::payload::{self, Refusal};
 use scripts::{Cache, Digest, Header, check, check_library, digest_of};
 use std::rc::Rc;
@@ -105,8 +104,7 @@ impl Scripting {
         }
     }
 
-    /// Returns the command for the group of a script's keys, so that it runs the script; `None`: the client has an
-    /// answer.
+    /// Returns the script that a request runs; `None`: the client has an answer.
     pub(crate) fn run<'s>(
         &mut self,
         cx: &mut Context,
@@ -114,7 +112,7 @@ impl Scripting {
         how: RunScript,
         arguments: Arguments<'_>,
         scratch: &'s mut Vec<u8>,
-    ) -> Option<Sent<'s>> {
+    ) -> Option<Script<'s>> {
         let script = match self.script_of(cx, client, how, arguments, false, scratch) {
             Ok(script) => script,
             Err(error) => {
@@ -123,16 +121,7 @@ impl Scripting {
             }
         };
         let tells_reads = cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some());
-        let script = script.with_options(ScriptOptions { tells_reads, ..script.options() });
-        let command = Command::Script(script);
-        let group = match script.key_count() {
-            0 => Some(cx.database_of(client).default_group()),
-            _ => cx.group_of(client, &command),
-        };
-        if group.is_none() {
-            cx.answer(client, |replies| replies.error(CROSSSLOT));
-        }
-        Some(Sent::new(group?, command))
+        Some(script.with_options(ScriptOptions { tells_reads, ..script.options() }))
     }
 
     /// Returns the script that a request runs, with its text. `in_transaction`: it is queued after `MULTI`.
@@ -185,7 +174,7 @@ impl Scripting {
             return Err("ERR Can not execute a script with write flag using *_ro command.".into());
         }
         let writes = !how.only_reads && !declares(Flag::NoWrites);
-        // Keys of several groups are refused later.
+        // Of keys of several groups, that of the first decides on the limits.
         let first_key = inputs.iter().take(key_count).next();
         let database = cx.database_of(client);
         let group = first_key.map_or_else(|| database.default_group(), |key| database.group_of(key));

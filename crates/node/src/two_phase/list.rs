@@ -95,7 +95,10 @@ impl Locks {
             };
         }
         match command {
-            Command::TwoPhase(TwoPhaseCommand::Prepare { header, is_alone, share }) => {
+            Command::TwoPhase(
+                TwoPhaseCommand::Prepare { header, is_alone, share }
+                | TwoPhaseCommand::Lock { header, is_alone, share },
+            ) => {
                 let (id, age) = (header.id(), header.age());
                 if self.has_barrier {
                     return if *is_alone { Judged::Waits } else { Judged::Refused(*header) };

@@ -1,9 +1,10 @@
 //! Transactions over several groups: what this node coordinates for its clients, and what it does as the leader of groups that
 //! take part. `docs/design/transactions.md` has the protocol, and why it is right.
 //!
-//! `plan` divides a request and joins the replies; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
+//! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
 //! leader knows of locked keys before its table does.
 
+pub(crate) mod evaluation;
 pub(crate) mod list;
 pub(crate) mod plan;
 
@@ -14,10 +15,11 @@ use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending};
 use cluster::control::Feature;
+use evaluation::Evaluation;
 use kv::codec::Reader;
-use kv::{Command, Reply, ReplyBuffer, TransactionId, Version};
+use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
-use plan::{Divided, SHARED_KEYS_MAX, Whole};
+use plan::{Divided, Whole};
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
 use protocol::two_phase::{self, Action, Coordinator, Ended, Planned, Resolver, What};
@@ -49,6 +51,10 @@ pub(crate) struct TwoPhase {
     resolver: Resolver,
     /// The clients' requests that are under way, by number.
     requests: BTreeMap<u64, (Ticket, Divided)>,
+    /// Those that are carried out here.
+    evaluations: BTreeMap<u64, (Ticket, Evaluation)>,
+    /// What scripts have published that were carried out here.
+    announced: Vec<Announcement>,
     newest_request: u64,
     /// The records that have no outcome yet, by the number of their tickets.
     questions: BTreeMap<u64, Question>,
@@ -60,6 +66,12 @@ pub(crate) struct TwoPhase {
     looked_us: u64,
     /// When [`TwoPhase::tick`] has something to do.
     due_us: u64,
+}
+
+/// What the reply of a request is made from.
+enum Made {
+    OfShares(Divided),
+    Here(ReplyBuffer),
 }
 
 /// A record that was handed to a group.
@@ -77,6 +89,8 @@ impl TwoPhase {
             coordinator: None,
             resolver: Resolver::new(planted),
             requests: BTreeMap::new(),
+            evaluations: BTreeMap::new(),
+            announced: Vec::new(),
             newest_request: 0,
             questions: BTreeMap::new(),
             newest_question: 0,
@@ -100,12 +114,7 @@ impl TwoPhase {
         divided: Result<Divided, Whole>,
         pending: Option<Pending>,
     ) -> Result<(), String> {
-        let divided = divided.map_err(|why| match why {
-            Whole::NeedsAll => CROSSSLOT.to_owned(),
-            Whole::TooManyKeys => {
-                format!("ERR more than {SHARED_KEYS_MAX} keys of several keyspaces or shards in one request")
-            }
-        })?;
+        let divided = divided.map_err(Whole::explanation)?;
         if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
             return Err(CROSSSLOT.to_owned());
         }
@@ -138,6 +147,53 @@ impl TwoPhase {
         Ok(())
     }
 
+    /// Begins a client's request that is carried out here, whose reply is `pending`, or made from its own alone.
+    ///
+    /// # Errors
+    /// The error for the client: nothing was begun.
+    pub(crate) fn begin_evaluation(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        evaluation: Evaluation,
+        pending: Option<Pending>,
+    ) -> Result<(), String> {
+        if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
+            return Err(CROSSSLOT.to_owned());
+        }
+        evaluation.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
+        if self.coordinator.is_none() {
+            self.coordinator = coordinator(cx);
+        }
+        let Some(coordinator) = &mut self.coordinator else {
+            let why = cx.admission.explanation();
+            return Err(format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again"));
+        };
+        let deciding = deciding(cx, evaluation.groups());
+        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
+        let planned: Vec<Planned> = evaluation.shares().into_iter().map(planned).collect();
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
+        // The client's next request sees what this one has done.
+        session.close_gate();
+        evaluation.groups().for_each(|group| session.wrote(group));
+        if let Some(pending) = pending {
+            session.expect(pending);
+        }
+        let ticket = session.begin(false);
+        self.newest_request += 1;
+        self.evaluations.insert(self.newest_request, (ticket, evaluation));
+        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let mut actions = Vec::new();
+        coordinator.begin_locking((self.newest_request, cx.now.unix_ms), planned, deadline_us, &mut actions);
+        self.carry_out(cx, None, actions);
+        Ok(())
+    }
+
+    /// Takes what scripts have published that were carried out here.
+    pub(crate) fn take_announced(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.announced)
+    }
+
     /// Takes the outcome of a record.
     pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
         let Some(Question { group, asked, holder }) = self.questions.remove(&number) else { return };
@@ -148,11 +204,12 @@ impl TwoPhase {
             }
             None => {
                 let Some(coordinator) = &mut self.coordinator else { return };
-                if let (Outcome::Done { offset, .. }, What::Prepare) = (result, asked.what)
+                if let (Outcome::Done { offset, .. }, What::Lock | What::Prepare) = (result, asked.what)
                     && let Some(request) = coordinator.ticket_of(asked.id)
-                    && let Some((ticket, _)) = self.requests.get(&request)
                 {
-                    saw(cx, *ticket, group, offset);
+                    let ticket = self.requests.get(&request).map(|(ticket, _)| ticket);
+                    let ticket = ticket.or(self.evaluations.get(&request).map(|(ticket, _)| ticket));
+                    ticket.iter().for_each(|ticket| saw(cx, **ticket, group, offset));
                 }
                 coordinator.answered(group, asked, (result, reply), now_us, &mut actions);
             }
@@ -169,7 +226,8 @@ impl TwoPhase {
                     let command = Command::decode(&mut Reader::new(&record)).expect("it was encoded here");
                     let timeout_us = cx.configuration.command_timeout_ms * 1000;
                     // A group that lets it wait for its keys says so before the client is told that its outcome is not known.
-                    let limit = self.coordinator.as_ref().filter(|_| asked.what == What::Prepare);
+                    let limit = self.coordinator.as_ref();
+                    let limit = limit.filter(|_| matches!(asked.what, What::Lock | What::Prepare));
                     let limit_us = limit.and_then(|it| it.deadline_us(asked.id)).unwrap_or(u64::MAX);
                     let limit_us = limit_us.saturating_sub(timeout_us / 10);
                     let deadline_us = limit_us.clamp(cx.now.monotonic_us, cx.now.monotonic_us + timeout_us);
@@ -177,6 +235,15 @@ impl TwoPhase {
                     let (follows, seen, hops, leadership) = (false, Version::MAX, 0, 0);
                     let asked = Asked { ticket, follows, seen, deadline_us, hops, leadership };
                     cx.submit(group, asked, &Request::Command(&command));
+                }
+                Action::Evaluate { ticket, id, found } => {
+                    let Some(coordinator) = &mut self.coordinator else { continue };
+                    let Some((_, evaluation)) = self.evaluations.get_mut(&ticket) else {
+                        unreachable!("only such a request has its keys locked first")
+                    };
+                    let mut actions = Vec::new();
+                    coordinator.evaluated(id, evaluation.evaluate(&found, cx.draw()), &mut actions);
+                    self.carry_out(cx, None, actions);
                 }
                 Action::End { ticket, ended } => self.end(cx, ticket, ended),
             }
@@ -186,13 +253,27 @@ impl TwoPhase {
 
     /// Answers a client's request.
     fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
-        let Some((ticket, divided)) = self.requests.remove(&request) else { return };
-        let group = divided.groups().next().unwrap_or(0);
+        let (ticket, group, made);
+        if let Some((begun, divided)) = self.requests.remove(&request) {
+            (ticket, group) = (begun, divided.groups().next().unwrap_or(0));
+            made = Made::OfShares(divided);
+        } else if let Some((begun, evaluation)) = self.evaluations.remove(&request) {
+            (ticket, group) = (begun, evaluation.groups().next().unwrap_or(0));
+            made = Made::Here(evaluation.into_reply());
+        } else {
+            return;
+        }
         let done = Outcome::Done { version: 0, offset: 0 };
         let mut replies = ReplyBuffer::new();
         let result = match ended {
             Ended::Done(shares) => {
-                replies = divided.join(&shares);
+                replies = match made {
+                    Made::OfShares(divided) => divided.join(&shares),
+                    Made::Here(mut reply) => {
+                        self.announced.extend(reply.take_announcements());
+                        reply
+                    }
+                };
                 done
             }
             Ended::Changed => {
@@ -332,7 +413,7 @@ impl TwoPhase {
         let (mut held, mut begun) = (BTreeMap::new(), Vec::new());
         for (group, Group { replica, .. }) in cx.groups.iter() {
             let Some(replica) = replica.as_ref().filter(|replica| replica.is_leader()) else { continue };
-            for (id, header) in replica.table().two_phase().prepared() {
+            for (id, header) in replica.table().two_phase().held() {
                 let since_us = *held_since_us.get(&(group, id)).unwrap_or(&now_us);
                 held.insert((group, id), since_us);
                 let is_gone = |(other, decides): (u16, bool)| decides && was_dropped(cx, other);

@@ -1,5 +1,6 @@
 //! How a request over several groups is divided into shares, and how its reply is made from theirs.
 
+use crate::context::routing::CROSSSLOT;
 use kv::codec::Reader;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, Share, Transaction};
 use std::collections::BTreeMap;
@@ -36,6 +37,18 @@ pub(crate) enum Whole {
     NeedsAll,
     /// It names too many keys.
     TooManyKeys,
+}
+
+impl Whole {
+    /// The error for the client.
+    pub(crate) fn explanation(self) -> String {
+        match self {
+            Whole::NeedsAll => CROSSSLOT.to_owned(),
+            Whole::TooManyKeys => {
+                format!("ERR more than {SHARED_KEYS_MAX} keys of several keyspaces or shards in one request")
+            }
+        }
+    }
 }
 
 impl Divided {
@@ -110,6 +123,9 @@ impl Divided {
     }
 
     fn draft(&mut self, group: u16, command: &Command<'_>) -> Result<(), Whole> {
+        if !command.can_be_shared() {
+            return Err(Whole::NeedsAll);
+        }
         match self.drafts.entry(group).or_default().push(command) {
             true => Ok(()),
             false => Err(Whole::NeedsAll),

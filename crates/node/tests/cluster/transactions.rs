@@ -310,6 +310,102 @@ fn keys_of_several_keyspaces_change_together() {
 }
 
 #[test]
+fn values_move_between_keyspaces() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];
+    let mut cluster = setup(3, &keyspaces).start();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let script = "
+            MSETNX a 1 b:a 2 b:b 3      -> 1
+            MSETNX c 1 b:a 9            -> 0
+            GET c                       -> nil
+            PEXPIRE a 900000            -> 1
+            RENAME a b:c                -> OK
+            EXISTS a                    -> 0
+            GET b:c                     -> \"1\"
+            PERSIST b:c                 -> 1
+            RENAMENX b:b b:c            -> 0
+            COPY b:a a                  -> 1
+            COPY b:b a                  -> 0
+            GET a                       -> \"2\"
+            RENAME none b:a             -> -ERR no such key
+            DEL a b:a b:b b:c           -> 4
+            RPUSH l x y z               -> 3
+            LMOVE l b:l LEFT RIGHT      -> \"x\"
+            RPOPLPUSH l b:l             -> \"z\"
+            LRANGE b:l 0 -1             -> [\"z\", \"x\"]
+            LMPOP 2 none b:l LEFT       -> [\"b:l\", [\"z\"]]
+            SADD s m n                  -> 2
+            SADD b:s n o                -> 2
+            SINTER s b:s                -> [\"n\"]
+            SINTERSTORE b:d s b:s       -> 1
+            SMOVE s b:s m               -> 1
+            SMOVE s b:s none            -> 0
+            SCARD b:s                   -> 3
+            PFADD h x                   -> 1
+            PFMERGE b:h h               -> OK
+            PFCOUNT b:h h               -> 1
+            RENAME s b:s                -> OK
+            SMEMBERS b:s                -> [\"n\"]
+            MULTI                       -> OK
+            SET c 5                     -> QUEUED
+            BITOP NOT b:c c             -> QUEUED
+            LMOVE b:l l LEFT LEFT       -> QUEUED
+            INCR l                      -> QUEUED
+            PING                        -> QUEUED
+            EXEC                        -> [OK, 1, \"x\", -WRONGTYPE Operation against a key holding the wrong kind of value, PONG]
+            STRLEN b:c                  -> 1
+            SUNION s l                  -> -WRONGTYPE Operation against a key holding the wrong kind of value
+            DEL c b:c l b:l s b:s b:d h b:h -> 7
+            DBSIZE                      -> 0";
+        play(&mut cluster, client, script);
+    }
+}
+
+#[test]
+fn scripts_use_declared_keys_of_several_keyspaces() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let client = cluster.client(2);
+    let listener = cluster.client(3);
+    cluster.ask(listener, "SUBSCRIBE news");
+    let transfer = "local n = tonumber(ARGV[1])
+        if tonumber(redis.call('GET', KEYS[1]) or 0) < n then return redis.error_reply('POOR') end
+        redis.call('DECRBY', KEYS[1], n)
+        redis.call('PUBLISH', 'news', 'moved')
+        return redis.call('INCRBY', KEYS[2], n)";
+    let run = |cluster: &mut Cluster, script: &str, arguments: &[&str]| {
+        let words: Vec<&[u8]> =
+            ["EVAL", script].iter().chain(arguments).map(|word| word.as_bytes()).collect();
+        cluster.send_words(client, &words);
+        cluster.reply(client)
+    };
+    assert_eq!(run(&mut cluster, transfer, &["2", "a", "b:a", "5"]), "-ERR POOR");
+    assert_eq!(run(&mut cluster, "return redis.call('SET', KEYS[1], 7)", &["1", "a"]), "OK");
+    assert_eq!(run(&mut cluster, transfer, &["2", "a", "b:a", "5"]), "5");
+    let undeclared =
+        run(&mut cluster, "redis.call('SET', KEYS[1], 1) return redis.call('GET', 'c')", &["2", "a", "b:a"]);
+    assert!(undeclared.starts_with("-ERR") && undeclared.contains("'c'"), "{undeclared}");
+    assert_eq!(cluster.reply(listener), "[\"message\", \"news\", \"moved\"]");
+    assert_eq!(cluster.ask(client, "MGET a b:a"), "[\"1\", \"5\"]", "what it did before stays, as in Redis");
+}
+
+#[test]
+fn a_watched_key_decides_about_values_that_move() {
+    let mut cluster = setup(3, &["prefix= acks=majority", "prefix=b: replication=consensus"]).start();
+    let (client, other) = (cluster.client(2), cluster.client(3));
+    for (changed, expected) in [(false, "[OK]"), (true, "nil")] {
+        assert_eq!(cluster.ask(client, "MSET a 1 w 1"), "OK");
+        assert_eq!(cluster.pipeline(client, &["WATCH w", "MULTI", "RENAME a b:a"])[2], "QUEUED");
+        if changed {
+            assert_eq!(cluster.ask(other, "SET w 2"), "OK");
+        }
+        assert_eq!(cluster.ask(client, "EXEC"), expected);
+    }
+    assert_eq!(cluster.ask(client, "MGET a b:a"), "[\"1\", \"1\"]");
+}
+
+#[test]
 fn a_long_share_is_sent_in_parts() {
     let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];
     let setup = setup(3, &keyspaces).with(|configuration| configuration.long_command_bytes = 400);
@@ -317,6 +413,8 @@ fn a_long_share_is_sent_in_parts() {
     for node in 1..=3 {
         let client = cluster.client(node);
         assert_eq!(cluster.ask(client, &format!("MSET a {long} b:a {long} b:b {node} b:c {long}")), "OK");
+        assert_eq!(cluster.ask(client, "RENAME a b:d"), "OK");
+        assert_eq!(cluster.ask(client, "RENAME b:d a"), "OK");
         let all = format!("[\"{node}\", \"{long}\", \"{long}\"]");
         assert_eq!(cluster.ask(client, "MGET b:b a b:c"), all);
         cluster.pipeline(client, &["WATCH a", "MULTI", &format!("SET a {long}x"), "GET b:b"]);
@@ -331,8 +429,9 @@ fn what_cannot_be_divided_is_refused() {
     let mut cluster = setup(3, &[&keyspaces[..], &cached].concat()).start();
     let client = cluster.client(2);
     for (requests, code) in [
-        (&["RENAME a b:a"][..], "CROSSSLOT"),
-        (&["SET a 1", "MSETNX a 1 b:a 2"], "CROSSSLOT"),
+        (&["SET b:a 1", "SORT a BY w_*"][..], "CROSSSLOT"),
+        (&["RENAME a b:a", "OBJECT FREQ a"], "CROSSSLOT"),
+        (&["RENAME a b:a", "MSETNX a 1 c:a 2"], "CROSSSLOT"),
         (&["SET a 1", "SET c:a 1"], "CROSSSLOT"),
         (&["SET a 1", "GET r:a"], "CROSSSLOT"),
         (&["FLUSHALL"], "EXECABORT"),

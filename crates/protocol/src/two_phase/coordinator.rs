@@ -1,7 +1,7 @@
 //! The coordinator of transactions: the node that their clients are connected to.
 
 use super::answers::Answer;
-use super::{Action, Asked, What};
+use super::{Action, Asked, Found, What};
 use crate::contract::Result as Outcome;
 use crate::planted::{Fault, Planted};
 use kv::command::UNSETTLED_MAX;
@@ -22,14 +22,26 @@ pub struct Planned {
     pub group: u16,
     /// Whether the group's vote decides.
     pub decides: bool,
-    /// The encoded [`Share`].
+    /// The encoded [`Share`]. Of a transaction whose keys are locked first, it only reads, and what the group has to do
+    /// follows ([`Coordinator::evaluated`]).
     pub share: Vec<u8>,
+}
+
+/// What follows from the values that the groups have returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evaluated {
+    /// Each group of the transaction has this to do, as an encoded [`Share`].
+    Shares(Vec<(u16, Vec<u8>)>),
+    /// Nothing changes: all values existed together while all keys were locked, so the transaction is over.
+    Nothing,
+    /// It cannot be carried out: the encoded error.
+    Refused(Vec<u8>),
 }
 
 /// What became of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is committed: the groups with their encoded replies.
+    /// It is committed: the groups with their encoded replies. Of a transaction that was evaluated they are empty.
     Done(Vec<(u16, Vec<u8>)>),
     /// A watched key has changed: nothing was done.
     Changed,
@@ -59,24 +71,42 @@ struct Transaction {
     parts: Vec<Part>,
     /// The part that is asked before the others, and may wait for its keys, since this transaction holds nothing.
     alone: Option<usize>,
+    stage: Stage,
     /// Whether it is committed, once that is decided.
     is_committed: Option<bool>,
+}
+
+/// How far a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its groups prepare it.
+    Preparing,
+    /// Its groups lock its keys.
+    Locking,
+    /// Its groups prepare what was found while the keys were locked.
+    PreparingLocked,
 }
 
 #[derive(Clone, Debug)]
 struct Part {
     planned: Planned,
-    /// Whether a record that prepares it was ever handed to the group.
+    /// Of a transaction whose keys are locked first: what the group has to do, once that is known.
+    evaluated: Vec<u8>,
+    /// Whether a record that locks keys was handed to the group.
+    may_hold: bool,
+    /// Whether a record of this stage was ever handed to the group.
     was_asked: bool,
     /// A record is under way.
     is_awaited: bool,
-    /// A record that prepares it may still be applied, or may have been.
+    /// A record of this stage may still be applied, or may have been.
     is_in_doubt: bool,
+    /// It has done what is asked in this stage.
     is_prepared: bool,
     /// The group has voted against it, or never will prepare it.
     is_refused: bool,
-    /// Its reply, once it is prepared.
+    /// Its reply, once it is prepared, and the time at which its keys were locked.
     reply: Option<Vec<u8>>,
+    locked_at: UnixMs,
     /// It has confirmed the end.
     has_ended: bool,
     /// When the next record is due, since the last one was lost.
@@ -87,12 +117,15 @@ impl Part {
     fn new(planned: Planned) -> Part {
         Part {
             planned,
+            evaluated: Vec::new(),
+            may_hold: false,
             was_asked: false,
             is_awaited: false,
             is_in_doubt: false,
             is_prepared: false,
             is_refused: false,
             reply: None,
+            locked_at: 0,
             has_ended: false,
             again_us: None,
         }
@@ -102,7 +135,12 @@ impl Part {
 impl Transaction {
     /// Whether a deciding group was asked to prepare it.
     fn asked_deciders(&self) -> bool {
-        self.parts.iter().any(|part| part.planned.decides && part.was_asked)
+        self.stage != Stage::Locking && self.parts.iter().any(|part| part.planned.decides && part.was_asked)
+    }
+
+    /// What its groups are asked.
+    fn question(&self) -> What {
+        if self.stage == Stage::Locking { What::Lock } else { What::Prepare }
     }
 
     /// Whether it can never be committed: the rule by which a coordinator may abort.
@@ -111,11 +149,15 @@ impl Transaction {
         !self.asked_deciders() || self.parts.iter().any(is_refused)
     }
 
-    /// The parts that may be asked now: one alone, then those that do not decide, then those that do.
+    /// The parts that may be asked now: one alone, then those that do not decide, then those that do. Locks are no votes.
     fn wave(&self) -> Vec<usize> {
         let places = 0..self.parts.len();
-        if let Some(alone) = self.alone.filter(|alone| !self.parts[*alone].is_prepared) {
+        let alone = self.alone.filter(|_| self.stage != Stage::PreparingLocked);
+        if let Some(alone) = alone.filter(|alone| !self.parts[*alone].is_prepared) {
             return vec![alone];
+        }
+        if self.stage == Stage::Locking {
+            return places.collect();
         }
         let others = places.clone().filter(|place| !self.parts[*place].planned.decides);
         match others.clone().all(|place| self.parts[place].is_prepared) {
@@ -171,6 +213,31 @@ impl Coordinator {
     /// Without a part that decides, or with two of one group.
     pub fn begin(
         &mut self,
+        of: (u64, UnixMs),
+        parts: Vec<Planned>,
+        deadline_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        self.begin_at(Stage::Preparing, of, parts, deadline_us, actions);
+    }
+
+    /// As [`Coordinator::begin`], but the keys are locked first. When they are, [`Action::Evaluate`] follows.
+    ///
+    /// # Panics
+    /// As [`Coordinator::begin`].
+    pub fn begin_locking(
+        &mut self,
+        of: (u64, UnixMs),
+        parts: Vec<Planned>,
+        deadline_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        self.begin_at(Stage::Locking, of, parts, deadline_us, actions);
+    }
+
+    fn begin_at(
+        &mut self,
+        stage: Stage,
         (ticket, since): (u64, UnixMs),
         mut parts: Vec<Planned>,
         deadline_us: u64,
@@ -182,11 +249,34 @@ impl Coordinator {
         let first = TransactionId { coordinator: self.name, number: self.latest + 1 };
         let parts = parts.into_iter().map(Part::new).collect();
         let age = Age { since, first };
-        let begun =
-            Transaction { ticket: Some(ticket), age, deadline_us, parts, alone: None, is_committed: None };
+        let (ticket, alone, is_committed) = (Some(ticket), None, None);
+        let begun = Transaction { ticket, age, deadline_us, parts, alone, stage, is_committed };
         self.latest += 1;
         self.transactions.insert(self.latest, begun);
         self.ask(self.latest, actions);
+    }
+
+    /// Takes what was found from the values of a transaction whose keys are all locked.
+    ///
+    /// # Panics
+    /// Unless it is so, and each of its groups has a share.
+    pub fn evaluated(&mut self, id: TransactionId, evaluated: Evaluated, actions: &mut Vec<Action>) {
+        let transaction = self.transactions.get_mut(&id.number).expect("it is under way");
+        assert_eq!(transaction.stage, Stage::Locking, "it is evaluated once");
+        assert!(transaction.parts.iter().all(|part| part.is_prepared), "all keys are locked");
+        let shares = match evaluated {
+            Evaluated::Shares(shares) => shares,
+            Evaluated::Nothing => return self.end(id.number, false, Ended::Done(Vec::new()), actions),
+            Evaluated::Refused(error) => return self.end(id.number, false, Ended::Refused(error), actions),
+        };
+        assert_eq!(shares.len(), transaction.parts.len(), "each group has a share");
+        transaction.stage = Stage::PreparingLocked;
+        for (part, (group, share)) in transaction.parts.iter_mut().zip(shares) {
+            assert_eq!(part.planned.group, group, "shares are in the order of their groups");
+            let planned = part.planned.clone();
+            *part = Part { evaluated: share, may_hold: true, ..Part::new(planned) };
+        }
+        self.ask(id.number, actions);
     }
 
     /// Takes the outcome of a record.
@@ -203,6 +293,11 @@ impl Coordinator {
         let Some(place) = transaction.parts.iter().position(|part| part.planned.group == group) else {
             return;
         };
+        let is_question = what == transaction.question();
+        // A lock says nothing about the vote that follows it.
+        if what == What::Lock && !is_question && transaction.is_committed.is_none() {
+            return;
+        }
         let part = &mut transaction.parts[place];
         part.is_awaited = false;
         let answer = match Answer::of(result, reply) {
@@ -226,6 +321,15 @@ impl Coordinator {
                 part.reply = reply.map(<[u8]>::to_vec);
                 self.ask(id.number, actions);
             }
+            Answer::Locked(time, reply) if what == What::Lock => {
+                part.is_prepared = true;
+                (part.reply, part.locked_at) = (Some(reply.to_vec()), time);
+                self.ask(id.number, actions);
+            }
+            Answer::Failed(error) => {
+                let error = error.to_vec();
+                self.refused(id.number, place, Ended::Refused(error), actions);
+            }
             // Another transaction is in the way, or a command on all keys; or other groups have resolved it, since this node was
             // slow. Nothing was done.
             Answer::InTheWay(_) | Answer::Vote(Vote::Refused) => {
@@ -239,15 +343,17 @@ impl Coordinator {
             Answer::Changed => self.refused(id.number, place, Ended::Changed, actions),
             // Whether it was carried out before all groups forgot it is not known any more.
             Answer::Vote(Vote::Over) => self.refused(id.number, place, Ended::Unknown, actions),
-            Answer::NotOrdered(error) if what == What::Prepare && !part.is_in_doubt => {
+            Answer::NotOrdered(error) if is_question && !part.is_in_doubt => {
                 let error = error.to_vec();
                 self.refused(id.number, place, Ended::Refused(error), actions);
             }
-            Answer::NotOrdered(_) | Answer::Vote(Vote::Unknown | Vote::Prepared) => {
+            Answer::NotOrdered(_)
+            | Answer::Locked(..)
+            | Answer::Vote(Vote::Unknown | Vote::Locked | Vote::Prepared) => {
                 part.again_us = Some(now_us + PAUSE_US);
             }
             Answer::Unknown => {
-                part.is_in_doubt |= what == What::Prepare;
+                part.is_in_doubt |= is_question;
                 part.again_us = Some(now_us + PAUSE_US);
                 if self.planted.has(Fault::RepeatedAfterUnknown) && transaction.ticket.is_some() {
                     self.repeat(id.number, actions);
@@ -291,7 +397,7 @@ impl Coordinator {
             if is_late && let Some(ticket) = transaction.ticket.take() {
                 actions.push(Action::End { ticket, ended: Ended::Unknown });
             }
-            let is_committed = transaction.is_committed;
+            let (is_committed, question) = (transaction.is_committed, transaction.question());
             let is_due = |part: &Part| part.again_us.is_some_and(|at_us| at_us <= now_us) && !part.is_awaited;
             let places: Vec<usize> =
                 (0..transaction.parts.len()).filter(|place| is_due(&transaction.parts[*place])).collect();
@@ -300,7 +406,7 @@ impl Coordinator {
                 let what = match is_committed {
                     Some(_) => What::End,
                     None if is_late => What::Resolve,
-                    None => What::Prepare,
+                    None => question,
                 };
                 self.send(number, place, what, actions);
             }
@@ -310,19 +416,44 @@ impl Coordinator {
     /// Asks the groups whose turn it is; when all have prepared the transaction, it is committed.
     fn ask(&mut self, number: u64, actions: &mut Vec<Action>) {
         let transaction = &self.transactions[&number];
-        let is_one_enough = self.planted.has(Fault::VotesNotAwaited);
+        let is_one_enough = self.planted.has(Fault::VotesNotAwaited) && transaction.stage != Stage::Locking;
         if transaction.parts.iter().all(|part| part.is_prepared || is_one_enough && part.was_asked)
             && transaction.parts.iter().any(|part| part.is_prepared)
         {
-            let replies =
-                transaction.parts.iter().map(|part| Some((part.planned.group, part.reply.clone()?)));
-            let ended = replies.collect::<Option<Vec<_>>>().map_or(Ended::Unknown, Ended::Done);
-            return self.end(number, true, ended, actions);
+            return self.all_have_answered(number, actions);
         }
-        let wave = transaction.wave();
+        let (wave, question) = (transaction.wave(), transaction.question());
         let unasked: Vec<usize> =
             wave.into_iter().filter(|place| !transaction.parts[*place].was_asked).collect();
-        unasked.into_iter().for_each(|place| self.send(number, place, What::Prepare, actions));
+        unasked.into_iter().for_each(|place| self.send(number, place, question, actions));
+    }
+
+    /// All groups have prepared a transaction, or locked its keys.
+    fn all_have_answered(&mut self, number: u64, actions: &mut Vec<Action>) {
+        let transaction = &self.transactions[&number];
+        let parts = transaction.parts.iter();
+        let ended = match transaction.stage {
+            Stage::Preparing => {
+                let replies = parts.map(|part| Some((part.planned.group, part.reply.clone()?)));
+                replies.collect::<Option<Vec<_>>>().map_or(Ended::Unknown, Ended::Done)
+            }
+            Stage::PreparingLocked => Ended::Done(Vec::new()),
+            Stage::Locking => {
+                // Nobody waits for it any more.
+                let Some(ticket) = transaction.ticket else {
+                    return self.end(number, false, Ended::Unknown, actions);
+                };
+                let found = |part: &Part| Found {
+                    group: part.planned.group,
+                    time: part.locked_at,
+                    reply: part.reply.clone().unwrap_or_default(),
+                };
+                let (id, found) =
+                    (TransactionId { coordinator: self.name, number }, parts.map(found).collect());
+                return actions.push(Action::Evaluate { ticket, id, found });
+            }
+        };
+        self.end(number, true, ended, actions);
     }
 
     /// Gives up this attempt, and begins another one with the same age: first in the group where another transaction was in the
@@ -335,7 +466,9 @@ impl Coordinator {
         let ticket = transaction.ticket.take();
         let mut parts: Vec<Part> =
             transaction.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
-        let is_first = !parts[place].planned.decides || parts.iter().all(|part| part.planned.decides);
+        let is_first = transaction.stage != Stage::Preparing
+            || !parts[place].planned.decides
+            || parts.iter().all(|part| part.planned.decides);
         if !is_first {
             let others = parts.iter_mut().filter(|part| !part.planned.decides);
             others.for_each(|part| part.again_us = Some(now_us + NEXT_ATTEMPT_US));
@@ -346,7 +479,11 @@ impl Coordinator {
         if is_repeated {
             parts[place].again_us = Some(now_us + NEXT_ATTEMPT_US);
         }
-        let next = Transaction { ticket, parts, alone, is_committed: None, ..transaction.clone() };
+        let stage = match transaction.stage {
+            Stage::Preparing => Stage::Preparing,
+            Stage::Locking | Stage::PreparingLocked => Stage::Locking,
+        };
+        let next = Transaction { ticket, parts, alone, stage, is_committed: None, ..transaction.clone() };
         self.end(number, false, Ended::Unknown, actions);
         if next.ticket.is_none() {
             return;
@@ -371,8 +508,8 @@ impl Coordinator {
             let part = &mut self.transactions.get_mut(&number).expect("it is under way").parts[place];
             part.again_us = None;
             // What was never asked, or was refused for certain, has nothing to end.
-            part.has_ended = !part.was_asked;
-            if part.was_asked {
+            part.has_ended = !part.may_hold;
+            if part.may_hold {
                 self.send(number, place, What::End, actions);
             }
         }
@@ -400,10 +537,19 @@ impl Coordinator {
             transaction.alone == Some(place) && transaction.parts.iter().all(|part| !part.is_prepared);
         let part = &mut transaction.parts[place];
         let command = match (what, transaction.is_committed) {
-            (What::Prepare, _) => {
-                part.was_asked = true;
-                let share = Share::of(&part.planned.share).expect("a share is checked before it is planned");
-                TwoPhaseCommand::Prepare { header, is_alone, share }
+            (What::Prepare | What::Lock, _) => {
+                (part.was_asked, part.may_hold) = (true, true);
+                let share = if transaction.stage == Stage::PreparingLocked {
+                    &part.evaluated
+                } else {
+                    &part.planned.share
+                };
+                let share = Share::of(share).expect("a share is checked before it is planned");
+                match transaction.stage {
+                    Stage::Preparing => TwoPhaseCommand::Prepare { header, is_alone, share },
+                    Stage::Locking => TwoPhaseCommand::Lock { header, is_alone, share },
+                    Stage::PreparingLocked => TwoPhaseCommand::PrepareLocked { header, share },
+                }
             }
             (What::Resolve, _) => TwoPhaseCommand::Resolve { header },
             (What::End, Some(true)) => TwoPhaseCommand::Commit { header },

@@ -15,6 +15,9 @@
 //!    |            | Commit ----------------->|                      |
 //!    |            | Commit ---------------------------------------->|
 //! ```
+//!
+//! Where a command needs values of several groups, the groups lock its keys first (`Lock`), and return the values; the node then finds
+//! out what each group has to do ([`Action::Evaluate`]), which they prepare as above (`PrepareLocked`).
 
 mod answers;
 mod coordinator;
@@ -22,10 +25,10 @@ mod resolver;
 #[cfg(test)]
 mod tests;
 
-pub use coordinator::{Coordinator, Ended, Planned};
+pub use coordinator::{Coordinator, Ended, Evaluated, Planned};
 pub use resolver::Resolver;
 
-use kv::TransactionId;
+use kv::{TransactionId, UnixMs};
 
 /// What a component has its node do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,16 @@ pub enum Action {
         /// The encoded command.
         record: Vec<u8>,
     },
+    /// All groups have locked the keys of a transaction: what each has to do is found from what they have returned, and the coordinator
+    /// is told by [`Coordinator::evaluated`].
+    Evaluate {
+        /// The client's request.
+        ticket: u64,
+        /// The transaction.
+        id: TransactionId,
+        /// The groups, each with its time, and the encoded reply of its share that reads.
+        found: Vec<Found>,
+    },
     /// Ends the request of a client.
     End {
         /// The request.
@@ -46,6 +59,17 @@ pub enum Action {
         /// What became of it.
         ended: Ended,
     },
+}
+
+/// What a group has returned when it locked keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The group.
+    pub group: u16,
+    /// The time of the record, in milliseconds since the Unix epoch.
+    pub time: UnixMs,
+    /// The encoded reply of the share that reads.
+    pub reply: Vec<u8>,
 }
 
 /// A record that was handed to a group.
@@ -60,6 +84,8 @@ pub struct Asked {
 /// What a group is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
+    /// To lock the keys of the transaction.
+    Lock,
     /// To prepare the transaction.
     Prepare,
     /// For its vote.

@@ -109,10 +109,14 @@ impl Resolver {
                 Answer::Prepared(_) | Answer::Vote(Vote::Prepared) if is_orphan => *vote = Some(false),
                 Answer::Prepared(_) | Answer::Vote(Vote::Committed) => *vote = Some(true),
                 // What is over was not committed: it would not have been forgotten while this group holds it.
-                Answer::InTheWay(_) | Answer::Changed | Answer::Vote(Vote::Refused | Vote::Over) => {
-                    *vote = Some(false)
-                }
-                Answer::Vote(Vote::Unknown | Vote::Prepared) | Answer::NotOrdered(_) | Answer::Unknown => {}
+                Answer::InTheWay(_)
+                | Answer::Changed
+                | Answer::Failed(_)
+                | Answer::Vote(Vote::Refused | Vote::Over) => *vote = Some(false),
+                Answer::Vote(Vote::Unknown | Vote::Locked | Vote::Prepared)
+                | Answer::Locked(..)
+                | Answer::NotOrdered(_)
+                | Answer::Unknown => {}
             }
             if resolving.outcome().is_some() {
                 resolving.again_us = now_us;

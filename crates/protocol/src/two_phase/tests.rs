@@ -1,7 +1,7 @@
 //! Coordinators and resolvers on tables as groups, in random orders: records are lost, come late or twice, outcomes are unknown,
 //! coordinators stop.
 
-use super::{Action, Asked, Coordinator, Ended, Planned, Resolver};
+use super::{Action, Asked, Coordinator, Ended, Evaluated, Found, Planned, Resolver};
 use crate::contract::Result as Outcome;
 use crate::planted::Planted;
 use kv::codec::Reader;
@@ -46,6 +46,8 @@ struct World {
     resolver: Resolver,
     on_its_way: Vec<OnItsWay>,
     ended: BTreeMap<u64, Ended>,
+    /// The groups of the transactions that were evaluated, which is what they leave in each of these.
+    evaluated: BTreeMap<u64, usize>,
     now_us: u64,
 }
 
@@ -54,8 +56,8 @@ impl World {
         let name = |node| kv::Coordinator { node, life: 1 };
         World {
             choices: Choices(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            tables: (0..GROUPS).map(|group| Table::new(group.into())).collect(),
-            offsets: vec![0; GROUPS.into()],
+            tables: (0..GROUPS).map(table).collect(),
+            offsets: vec![2; GROUPS.into()],
             coordinators: vec![
                 Some(Coordinator::new(name(1), Planted::default())),
                 Some(Coordinator::new(name(2), Planted::default())),
@@ -63,26 +65,31 @@ impl World {
             resolver: Resolver::default(),
             on_its_way: Vec::new(),
             ended: BTreeMap::new(),
+            evaluated: BTreeMap::new(),
             now_us: 1,
         }
     }
 
-    /// A transaction that adds its ticket to one of two lists in each of some groups.
+    /// A transaction that adds its ticket to one of two lists in each of some groups; every second one reads these before.
     fn begin(&mut self, ticket: u64) {
         let at = self.choices.below(2);
-        let mut parts = Vec::new();
+        let (mut parts, is_locking) = (Vec::new(), self.choices.one_in(2));
         let first = self.choices.below(GROUPS.into()) as u16;
         for group in 0..GROUPS {
             if group == first || !self.choices.one_in(3) {
                 let key = if self.choices.one_in(2) { &b"a"[..] } else { b"b" };
                 let decides = group == first || self.choices.one_in(2);
-                parts.push(Planned { group, decides, share: pushing(key, ticket) });
+                let share = if is_locking { reading(key) } else { pushing(key, ticket) };
+                parts.push(Planned { group, decides, share });
             }
         }
         let mut actions = Vec::new();
         let deadline_us = self.now_us + 2_000_000;
         let since = self.now_us / 1000;
         match &mut self.coordinators[at] {
+            Some(coordinator) if is_locking => {
+                coordinator.begin_locking((ticket, since), parts, deadline_us, &mut actions);
+            }
             Some(coordinator) => coordinator.begin((ticket, since), parts, deadline_us, &mut actions),
             None => drop(self.ended.insert(ticket, Ended::Unknown)),
         }
@@ -95,12 +102,43 @@ impl World {
                 Action::Submit { group, asked, record } => {
                     self.on_its_way.push(OnItsWay { from, group, asked, record, outcome: None });
                 }
+                Action::Evaluate { ticket, id, found } => {
+                    let evaluated = self.evaluate(ticket, &found);
+                    let at = from.expect("a coordinator evaluates");
+                    let mut actions = Vec::new();
+                    let coordinator = self.coordinators[at].as_mut().expect("it has just spoken");
+                    coordinator.evaluated(id, evaluated, &mut actions);
+                    self.take(from, actions);
+                }
                 Action::End { ticket, ended } => {
                     let before = self.ended.insert(ticket, ended);
                     assert_eq!(before, None, "a client is answered once");
                 }
             }
         }
+    }
+
+    /// What follows from the lists that a transaction has read: each of its groups adds the ticket to the one that it has locked, and
+    /// now and then something is wrong with them, or there is nothing to do.
+    fn evaluate(&mut self, ticket: u64, found: &[Found]) -> Evaluated {
+        match self.choices.below(12) {
+            0 => {
+                self.evaluated.insert(ticket, 0);
+                return Evaluated::Nothing;
+            }
+            1 => return Evaluated::Refused(Vec::new()),
+            _ => {}
+        }
+        self.evaluated.insert(ticket, found.len());
+        let share = |found: &Found| {
+            let mut elements = Reader::new(&found.reply);
+            assert_eq!(kv::Reply::decode(&mut elements), Ok(kv::Reply::Array(2)), "a name and a list");
+            match kv::Reply::decode(&mut elements) {
+                Ok(kv::Reply::Bulk(key)) => (found.group, pushing(key, ticket)),
+                other => panic!("{other:?} is no name"),
+            }
+        };
+        Evaluated::Shares(found.iter().map(share).collect())
     }
 
     /// A record reaches its group, or an outcome the one who waits for it; or it is lost, or does so twice.
@@ -183,7 +221,7 @@ impl World {
         for group in 0..GROUPS {
             let table = &self.tables[usize::from(group)];
             let held: Vec<(TransactionId, Vec<u8>)> =
-                table.two_phase().prepared().map(|(id, header)| (id, header.bytes().to_vec())).collect();
+                table.two_phase().held().map(|(id, header)| (id, header.bytes().to_vec())).collect();
             for (id, header) in held {
                 let is_alive = self.coordinators[usize::from(id.coordinator.node) - 1].is_some();
                 if is_alive && !self.choices.one_in(one_in) {
@@ -196,9 +234,8 @@ impl World {
             }
         }
         let World { resolver, tables, .. } = self;
-        resolver.retain(|group, id| {
-            tables[usize::from(group)].two_phase().prepared().any(|(held, _)| held == id)
-        });
+        resolver
+            .retain(|group, id| tables[usize::from(group)].two_phase().held().any(|(held, _)| held == id));
     }
 
     fn run(&mut self) {
@@ -246,6 +283,29 @@ impl World {
     }
 }
 
+/// A table with the names of its lists.
+fn table(group: u16) -> Table {
+    let mut table = Table::new(group.into());
+    for (version, name) in (1..).zip([&b"a"[..], b"b"]) {
+        let key = [b"name of ", name].concat();
+        let (expiry, condition, answer) = (kv::Expiry::Clear, kv::Condition::Always, kv::SetAnswer::Status);
+        let set = Command::Set { key: &key, value: name, expiry, condition, answer };
+        table.apply(&set, version, 1, &mut ReplyBuffer::new());
+    }
+    table
+}
+
+/// Reads a list, and its name.
+fn reading(key: &[u8]) -> Vec<u8> {
+    let mut draft = Draft::default();
+    let name = [b"name of ", key].concat();
+    assert!(draft.push(&Command::Get { key: &name }));
+    assert!(draft.push(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 })));
+    let mut share = Vec::new();
+    Share::build(&Command::Transaction(draft.transaction()), &mut share).expect("it can be shared");
+    share
+}
+
 fn pushing(key: &[u8], ticket: u64) -> Vec<u8> {
     let (mut list, text) = (Vec::new(), ticket.to_string());
     let elements = List::build(&mut list, [text.as_bytes()]);
@@ -286,7 +346,8 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
             match ended {
                 Ended::Done(replies) => {
                     done += 1;
-                    assert_eq!(done_in, replies.len(), "seed {seed}: {ticket} is done in some of its groups");
+                    let groups = world.evaluated.get(ticket).copied().unwrap_or(replies.len());
+                    assert_eq!(done_in, groups, "seed {seed}: {ticket} is done in some of its groups");
                 }
                 Ended::Changed | Ended::Refused(_) => {
                     refused += 1;

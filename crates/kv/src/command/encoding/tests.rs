@@ -158,6 +158,8 @@ fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
     let two_phase = [
         TwoPhaseCommand::Ask { id: header.id() },
         TwoPhaseCommand::Prepare { header, is_alone: true, share },
+        TwoPhaseCommand::Lock { header, is_alone: true, share },
+        TwoPhaseCommand::PrepareLocked { header, share },
         TwoPhaseCommand::Resolve { header },
         TwoPhaseCommand::Commit { header },
         TwoPhaseCommand::Abort { header },

@@ -8,7 +8,7 @@
 mod families;
 mod walked;
 
-use super::{By, Command, List, Script, TwoPhaseCommand};
+use super::{By, Command, List, Script};
 use crate::ValueId;
 use crate::codec::Reader;
 
@@ -220,8 +220,8 @@ impl Command<'_> {
                 commands_ns.saturating_add(scripts_ns)
             }
             Bounded(ref bounded) => bounded.command().ns(known),
-            // It is carried out twice: on copies when it is prepared, and when it is committed.
-            TwoPhase(TwoPhaseCommand::Prepare { share, .. }) => {
+            // It is carried out twice: on copies when it is prepared, and when it is committed. A lock reads once.
+            TwoPhase(command) if let Some(share) = command.share() => {
                 let command = share.command();
                 let mut keys = 0;
                 command.for_each_key(|_| keys += 1);
@@ -245,7 +245,9 @@ fn steps(pattern: Option<&[u8]>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Age, Draft, HashCommand, HashPart, Header, ScriptLimits, Share, TransactionId};
+    use crate::{
+        Age, Draft, HashCommand, HashPart, Header, ScriptLimits, Share, TransactionId, TwoPhaseCommand,
+    };
 
     /// A million keys of 10,000 items and a mebibyte each, and scripts that take a second.
     struct Large;

@@ -69,6 +69,22 @@ impl Store {
         with_share(commands, |share| with_header(id, below, |header| self.apply(&preparing(header, share))))
     }
 
+    fn lock(&mut self, id: TransactionId, commands: &str) -> String {
+        with_share(commands, |share| {
+            with_header(id, 1, |header| {
+                self.apply(&Command::TwoPhase(TwoPhaseCommand::Lock { header, is_alone: false, share }))
+            })
+        })
+    }
+
+    fn prepare_locked(&mut self, id: TransactionId, commands: &str) -> String {
+        with_share(commands, |share| {
+            with_header(id, 1, |header| {
+                self.apply(&Command::TwoPhase(TwoPhaseCommand::PrepareLocked { header, share }))
+            })
+        })
+    }
+
     fn commit(&mut self, id: TransactionId) -> String {
         with_header(id, 1, |header| self.apply(&Command::TwoPhase(TwoPhaseCommand::Commit { header })))
     }
@@ -100,6 +116,74 @@ fn a_share_is_foretold_when_it_is_prepared_and_carried_out_when_it_is_committed(
     assert_eq!(store.commit(number(1)), "[COMMITTED [2 3 3]]");
     store.play("GET a -> \"2\"\nLLEN l -> 3");
     assert!(!store.table.two_phase().locks_any());
+}
+
+#[test]
+fn values_are_returned_when_they_are_locked_and_what_follows_from_them_is_prepared() {
+    let mut store = Store::new();
+    store.play("SET a 1 -> OK\nRPUSH l x -> 1");
+    let time = store.time;
+    let locked = format!("[LOCKED {time} [\"1\" 1]]");
+    assert_eq!(store.lock(number(1), "GET a;LLEN l"), locked);
+    assert_eq!(store.lock(number(1), "GET a;LLEN l"), locked, "sent again");
+    assert_eq!(store.vote(number(1)), "LOCKED");
+    assert_eq!(store.apply(&plain_set(b"l", b"v")), LOCKED);
+    assert_eq!(store.table.digest(), copy_of(&mut store.table).digest(), "a snapshot has it");
+    assert_eq!(store.prepare_locked(number(1), "SET a 2"), "[PREPARED]");
+    assert_eq!(store.prepare_locked(number(1), "SET a 2"), "[PREPARED]", "sent again");
+    assert_eq!(store.apply(&plain_set(b"l", b"v")), LOCKED, "what it has only read is locked until the end");
+    assert_eq!(store.table.digest(), copy_of(&mut store.table).digest(), "a snapshot has it");
+    store.table.check_invariants();
+    assert_eq!(store.commit(number(1)), "[COMMITTED OK]");
+    assert!(!store.table.two_phase().locks_any());
+    store.play("GET a -> \"2\"\nRPUSH l y -> 2");
+    store.forget(NODE_2, &[1]);
+    assert_eq!(store.table.two_phase().memory_bytes(), 0);
+}
+
+#[test]
+fn a_group_that_has_only_locked_keys_may_give_up_alone() {
+    let mut store = Store::new();
+    store.lock(number(1), "GET a");
+    assert_eq!(store.resolve(number(1)), "[REFUSED]");
+    store.play("SET a 1 -> OK");
+    assert_eq!(store.prepare_locked(number(1), "SET a 2"), "[REFUSED]");
+    assert_eq!(store.lock(number(1), "GET a"), "[REFUSED]", "a record that was late");
+    assert_eq!(store.prepare_locked(number(2), "SET a 2"), "[REFUSED]", "its lock is lost");
+    store.lock(number(3), "GET a");
+    assert_eq!(store.abort(number(3)), "[REFUSED]");
+    store.play("GET a -> \"1\"");
+}
+
+#[test]
+fn a_share_that_fails_where_keys_are_locked_refuses_the_transaction() {
+    let mut store = Store::new();
+    store.play("SET a text -> OK");
+    store.lock(number(1), "GET a;GET b");
+    let refused = store.prepare_locked(number(1), "SET b 1;INCRBY a 1");
+    assert_eq!(refused, "[REFUSED !ERR value is not an integer or out of range]");
+    store.play("SET a 1 -> OK\nEXISTS b -> 0");
+    store.lock(number(2), "GET a");
+    assert_eq!(
+        store.prepare_locked(number(2), "SET b 1"),
+        "[REFUSED !ERR a share names a key that is not locked]"
+    );
+    assert!(!store.table.two_phase().locks_any());
+}
+
+#[test]
+fn what_waits_for_a_key_that_was_only_locked_goes_on_when_it_is_unlocked() {
+    let mut store = Store::new();
+    let (from, to) = (&b"from"[..], &b"to"[..]);
+    let moves = Command::OnList(ListCommand::Move { from, to, from_front: true, to_front: false });
+    let mut scratch = Vec::new();
+    let wish = Wish::build(&moves, &mut scratch).unwrap();
+    let waiter = WaiterId { node: 1, life: 1, number: NonZeroU64::MIN };
+    assert_eq!(store.apply(&Command::Queue(QueueCommand::Ask { waiter, wish })), "QUEUED");
+    store.lock(number(1), "LLEN to");
+    store.play("RPUSH from x -> 1\nLLEN from -> 1");
+    assert_eq!(store.resolve(number(1)), "[REFUSED]");
+    store.play("LLEN from -> 0\nLLEN to -> 1");
 }
 
 #[test]

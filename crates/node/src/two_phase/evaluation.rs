@@ -1,0 +1,308 @@
+//! Requests that need the values of several groups at once: the groups lock the keys and return what they hold, this node carries out
+//! the whole on copies, and each group gets what has changed of its keys.
+
+use super::plan::{SHARED_KEYS_MAX, Whole};
+use kv::codec::Reader;
+use kv::command::ExpiryUnit;
+use kv::{
+    Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Script, Share, Table, Transaction,
+    UnixMs, Version,
+};
+use protocol::two_phase::{Evaluated, Found};
+use scripts::LUA;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most bytes of values that one request may take from its groups, or give to them.
+pub(crate) const MOVED_BYTES_MAX: usize = 16 << 20;
+
+/// A request whose keys are in several groups, and which is carried out here.
+#[derive(Debug, Default)]
+pub(crate) struct Evaluation {
+    commands: Draft,
+    /// Whether its reply is that of a transaction.
+    is_array: bool,
+    /// By group: what it locks and reads.
+    locks: BTreeMap<u16, Draft>,
+    /// By group: the keys, in the order in which their values are read.
+    keys: BTreeMap<u16, Vec<Box<[u8]>>>,
+    reply: ReplyBuffer,
+}
+
+impl Evaluation {
+    /// One command.
+    ///
+    /// # Errors
+    /// [`Whole`]: it cannot be carried out on copies of its keys.
+    pub(crate) fn of_command(
+        command: &Command<'_>,
+        group_of: impl Fn(&[u8]) -> u16,
+    ) -> Result<Evaluation, Whole> {
+        let mut evaluation = Evaluation::default();
+        evaluation.push(command)?;
+        evaluation.with_locks(group_of)
+    }
+
+    /// The commands of a transaction. `watched_in`: the leadership of a group in which its keys were watched.
+    ///
+    /// # Errors
+    /// [`Whole`]: one of them cannot be carried out on copies of its keys.
+    pub(crate) fn of_transaction(
+        transaction: &Transaction<'_>,
+        group_of: impl Fn(&[u8]) -> u16,
+        watched_in: impl Fn(u16) -> u64,
+    ) -> Result<Evaluation, Whole> {
+        let mut evaluation = Evaluation { is_array: true, ..Evaluation::default() };
+        for watched in transaction.watched() {
+            let group = group_of(watched.key);
+            evaluation.locks.entry(group).or_default().watch(watched_in(group), watched);
+        }
+        transaction.commands().try_for_each(|command| evaluation.push(&command))?;
+        evaluation.with_locks(group_of)
+    }
+
+    fn push(&mut self, command: &Command<'_>) -> Result<(), Whole> {
+        let mut scratch = Vec::new();
+        let command = match command {
+            // It may use the keys that it declares alone: no extent is in all of its groups.
+            Command::Script(script) => Command::Script(declared_alone(script, &mut scratch)),
+            command => *command,
+        };
+        // What these tell is of the table, and not of its copy.
+        let is_of_table = matches!(command, Command::Used { .. } | Command::MemoryUsage { .. });
+        match command.can_be_shared() && !is_of_table && self.commands.push(&command) {
+            true => Ok(()),
+            false => Err(Whole::NeedsAll),
+        }
+    }
+
+    /// Finds what each group locks.
+    fn with_locks(mut self, group_of: impl Fn(&[u8]) -> u16) -> Result<Evaluation, Whole> {
+        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
+        Command::Transaction(self.commands.transaction()).for_each_key(|key| {
+            keys.insert(key.to_vec());
+        });
+        if keys.len() > SHARED_KEYS_MAX {
+            return Err(Whole::TooManyKeys);
+        }
+        for key in keys {
+            let group = group_of(&key);
+            let draft = self.locks.entry(group).or_default();
+            let is_pushed = draft
+                .push(&Command::TimeToLive { key: &key, unit: ExpiryUnit::UnixMilliseconds })
+                && draft.push(&Command::Dump { key: &key });
+            assert!(is_pushed, "a transaction may hold these commands");
+            self.keys.entry(group).or_default().push(key.into());
+        }
+        Ok(self)
+    }
+
+    /// The groups, each with its encoded share, by which it locks the keys and reads them.
+    pub(crate) fn shares(&self) -> Vec<(u16, Vec<u8>)> {
+        let share = |(group, draft): (&u16, &Draft)| {
+            let mut bytes = Vec::new();
+            let share = Share::build(&Command::Transaction(draft.transaction()), &mut bytes);
+            assert!(share.is_some(), "what reads named keys can be shared");
+            (*group, bytes)
+        };
+        self.locks.iter().map(share).collect()
+    }
+
+    /// The groups.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = u16> {
+        self.locks.keys().copied()
+    }
+
+    /// Carries out the request on what the groups have returned, and finds what each of them has to do. `draw`: a random number.
+    pub(crate) fn evaluate(&mut self, found: &[Found], draw: u64) -> Evaluated {
+        match self.try_evaluate(found, draw) {
+            Ok(evaluated) => evaluated,
+            Err(error) => Evaluated::Refused(error),
+        }
+    }
+
+    fn try_evaluate(&mut self, found: &[Found], draw: u64) -> Result<Evaluated, Vec<u8>> {
+        let bytes: usize = found.iter().map(|found| found.reply.len()).sum();
+        if bytes > MOVED_BYTES_MAX {
+            return Err(too_large());
+        }
+        // What one group has found expired is missing for all; what expires later, by the clock of another one, was there.
+        let now = found.iter().map(|found| found.time).min().unwrap_or(0);
+        // What is drawn at random follows from the version.
+        let mut copies = Copies { table: Table::new(draw), version: draw >> 16, now };
+        copies.table.set_interpreter(&LUA);
+        for Found { group, reply, .. } in found {
+            let keys = self.keys.get(group).map_or(&[][..], Vec::as_slice);
+            copies.restore(keys, reply)?;
+        }
+        let before = copies.version;
+        let mut reply = ReplyBuffer::new();
+        copies.apply(&Command::Transaction(self.commands.transaction()), &mut reply);
+        let announcements = reply.take_announcements();
+        let elements = match Reply::decode(&mut Reader::new(reply.as_bytes())) {
+            Ok(Reply::Array(_)) if !self.is_array => {
+                let mut reader = Reader::new(reply.as_bytes());
+                let _head = Reply::decode(&mut reader);
+                reader.rest()
+            }
+            _ => reply.as_bytes(),
+        };
+        self.reply.extend_encoded(elements);
+        self.reply.set_announcements(announcements);
+        let (mut shares, mut have_changed, mut bytes) = (Vec::new(), false, 0);
+        for (group, draft) in &self.locks {
+            let keys = self.keys.get(group).map_or(&[][..], Vec::as_slice);
+            let was_there = copies.were_there(found, *group);
+            let mut changes = Draft::default();
+            for (key, was_there) in keys.iter().zip(was_there) {
+                have_changed |= copies.put_change(key, was_there, before, &mut changes)?;
+            }
+            if changes.is_empty() {
+                // Its vote counts all the same: what it has read must be as it was when all others have prepared.
+                let mut first: Option<Vec<u8>> = None;
+                Command::Transaction(draft.transaction()).for_each_key(|key| {
+                    first.get_or_insert_with(|| key.to_vec());
+                });
+                let mut scratch = Vec::new();
+                let keys = List::build(&mut scratch, first.as_deref());
+                assert!(changes.push(&Command::Exists { keys }), "a transaction may hold this command");
+            }
+            bytes += changes.bytes();
+            let mut share = Vec::new();
+            let built = Share::build(&Command::Transaction(changes.transaction()), &mut share);
+            assert!(built.is_some(), "changes of named keys can be shared");
+            shares.push((*group, share));
+        }
+        match have_changed {
+            _ if bytes > MOVED_BYTES_MAX => Err(too_large()),
+            true => Ok(Evaluated::Shares(shares)),
+            false => Ok(Evaluated::Nothing),
+        }
+    }
+
+    /// The reply of the client, once the request is carried out.
+    pub(crate) fn into_reply(self) -> ReplyBuffer {
+        self.reply
+    }
+}
+
+/// The script without its extent.
+fn declared_alone<'s>(script: &Script<'s>, scratch: &'s mut Vec<u8>) -> Script<'s> {
+    if !script.has_extent() {
+        return *script;
+    }
+    let inputs = script.keys().chain(script.arguments()).chain(script.rights());
+    let (count, limits, writes) = (script.key_count(), script.limits(), script.is_write());
+    let alone = Script::build(scratch, script.text(), inputs, count, limits, writes);
+    alone.expect("it has as many inputs as before").with_options(script.options())
+}
+
+fn error(text: &str) -> Vec<u8> {
+    let mut replies = ReplyBuffer::new();
+    replies.error(text);
+    replies.take()
+}
+
+fn too_large() -> Vec<u8> {
+    error(&format!(
+        "ERR the values of several shards or keyspaces that the request needs at once have more than {} MiB; nothing was done",
+        MOVED_BYTES_MAX >> 20
+    ))
+}
+
+/// The values that the groups have returned.
+struct Copies {
+    table: Table,
+    version: Version,
+    now: UnixMs,
+}
+
+impl Copies {
+    fn apply(&mut self, command: &Command<'_>, out: &mut ReplyBuffer) {
+        self.version += 1;
+        self.table.apply(command, self.version, self.now, out);
+    }
+
+    /// Takes the values of a group: for each key its deadline and its payload.
+    fn restore(&mut self, keys: &[Box<[u8]>], reply: &[u8]) -> Result<(), Vec<u8>> {
+        let mut elements = Reader::new(reply);
+        let unreadable =
+            || error("ERR a shard has answered something else than it was asked; nothing was done");
+        match Reply::decode(&mut elements) {
+            Ok(Reply::Array(_)) => {}
+            Ok(Reply::Error(_)) => return Err(reply.to_vec()),
+            _ => return Err(unreadable()),
+        }
+        for key in keys {
+            let (expiry, payload) = (Reply::decode(&mut elements), Reply::decode(&mut elements));
+            let (expiry, payload) = match (expiry, payload) {
+                (Ok(Reply::Integer(expiry)), Ok(Reply::Bulk(payload))) => (expiry, payload),
+                (Ok(Reply::Integer(_)), Ok(Reply::Null)) => continue,
+                (Ok(Reply::Error(text)), _) | (_, Ok(Reply::Error(text))) => {
+                    return Err(error(&String::from_utf8_lossy(text)));
+                }
+                _ => return Err(unreadable()),
+            };
+            let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
+            let (options, mut out) =
+                (RestoreOptions { replaces: true, ..Default::default() }, ReplyBuffer::new());
+            self.apply(&Command::Restore { key, payload, deadline, options }, &mut out);
+            if Reply::first(out.as_bytes()) != Reply::Ok {
+                return Err(out.take());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each key of a group existed, in order.
+    fn were_there(&self, found: &[Found], group: u16) -> Vec<bool> {
+        let Some(found) = found.iter().find(|found| found.group == group) else { return Vec::new() };
+        let mut elements = Reader::new(&found.reply);
+        let _head = Reply::decode(&mut elements);
+        let mut were_there = Vec::new();
+        while let (Ok(_), Ok(payload)) = (Reply::decode(&mut elements), Reply::decode(&mut elements)) {
+            were_there.push(payload != Reply::Null);
+        }
+        were_there
+    }
+
+    /// Adds what has changed of a key since the version `before`. Returns whether anything has.
+    fn put_change(
+        &mut self,
+        key: &[u8],
+        was_there: bool,
+        before: Version,
+        changes: &mut Draft,
+    ) -> Result<bool, Vec<u8>> {
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, [key]);
+        let mut reader_of = ReplyBuffer::new();
+        self.table.read(&Command::Watch { keys }, self.now, &mut reader_of);
+        let mut elements = Reader::new(reader_of.as_bytes());
+        let _ = (Reply::decode(&mut elements), Reply::decode(&mut elements));
+        let version = match Reply::decode(&mut elements) {
+            Ok(Reply::Integer(version)) => Version::try_from(version).unwrap_or(0),
+            _ => unreachable!("a table tells the versions of keys"),
+        };
+        let is_pushed = match version {
+            0 if was_there => changes.push(&Command::Delete { keys }),
+            0 => return Ok(false),
+            version if version <= before => return Ok(false),
+            _ => {
+                let mut out = ReplyBuffer::new();
+                let unit = ExpiryUnit::UnixMilliseconds;
+                self.table.read(&Command::TimeToLive { key, unit }, self.now, &mut out);
+                self.table.read(&Command::Dump { key }, self.now, &mut out);
+                let mut elements = Reader::new(out.as_bytes());
+                let (expiry, payload) = (Reply::decode(&mut elements), Reply::decode(&mut elements));
+                let (Ok(Reply::Integer(expiry)), Ok(Reply::Bulk(payload))) = (expiry, payload) else {
+                    return Err(too_large());
+                };
+                let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
+                let options = RestoreOptions { replaces: true, ..Default::default() };
+                changes.push(&Command::Restore { key, payload, deadline, options })
+            }
+        };
+        assert!(is_pushed, "a transaction may hold these commands");
+        Ok(true)
+    }
+}
