@@ -30,6 +30,8 @@ pub enum Fault {
     LockedKeyRead,
     /// A group forgets that it has refused a transaction, and prepares it later.
     RefusalForgotten,
+    /// Values that a transaction over several groups needs are returned, and their keys are not locked.
+    ValuesNotLocked,
     /// A follower ignores which key its leader evicts, and evicts the one that it would choose itself.
     EvictsApart,
     /// Followers of changes do not learn that a snapshot has replaced the table.

@@ -147,6 +147,8 @@ pub enum Fault {
     UnknownTakenForVote,
     /// Transactions: a group forgets that it has refused one, and prepares it later.
     RefusalForgotten,
+    /// Transactions: values that one needs of several groups are read without a lock, and written later.
+    ValuesNotLocked,
     /// Tracking: an invalidation is sent at once, and not behind the reply of a read that is under way.
     InvalidatedBeforeReply,
     /// Tracking: clients keep cached reads although the replica here has not shown that it is up to date.
@@ -181,13 +183,14 @@ impl Fault {
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
 
     /// The faults planted in transactions over several groups.
-    pub const OF_TWO_PHASE: [Fault; 6] = [
+    pub const OF_TWO_PHASE: [Fault; 7] = [
         Fault::VotesNotAwaited,
         Fault::GivesUpAlone,
         Fault::LockedKeyRead,
         Fault::RepeatedAfterUnknown,
         Fault::UnknownTakenForVote,
         Fault::RefusalForgotten,
+        Fault::ValuesNotLocked,
     ];
 
     /// The faults planted in eviction.
@@ -227,6 +230,7 @@ pub(crate) fn in_table(planted: Planted) -> kv::planted::Planted {
         Fault::SetDrawnApart => Some(InTable::SetDrawnApart),
         Fault::LockedKeyRead => Some(InTable::LockedKeyRead),
         Fault::RefusalForgotten => Some(InTable::RefusalForgotten),
+        Fault::ValuesNotLocked => Some(InTable::ValuesNotLocked),
         Fault::EvictsApart => Some(InTable::EvictsApart),
         Fault::CachesOutliveSnapshot => Some(InTable::SnapshotNotNoted),
         Fault::ChangesOutliveSnapshot => Some(InTable::HistoryOutlivesSnapshot),

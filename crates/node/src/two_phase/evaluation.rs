@@ -146,6 +146,8 @@ impl Evaluation {
             }
             _ => reply.as_bytes(),
         };
+        // An earlier attempt has made another one.
+        self.reply = ReplyBuffer::new();
         self.reply.extend_encoded(elements);
         self.reply.set_announcements(announcements);
         let (mut shares, mut have_changed, mut bytes) = (Vec::new(), false, 0);
@@ -304,5 +306,81 @@ impl Copies {
         };
         assert!(is_pushed, "a transaction may hold these commands");
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Condition, Expiry, SetAnswer};
+
+    fn group_of(key: &[u8]) -> u16 {
+        key[0].into()
+    }
+
+    /// A group's answer to its share, from a table that holds these strings.
+    fn found(evaluation: &Evaluation, group: u16, values: &[(&[u8], &[u8])]) -> Found {
+        let mut table = Table::new(1);
+        for (version, (key, value)) in (1..).zip(values) {
+            let (expiry, condition, answer) = (Expiry::Clear, Condition::Always, SetAnswer::Status);
+            let set = Command::Set { key, value, expiry, condition, answer };
+            table.apply(&set, version, 1, &mut ReplyBuffer::new());
+        }
+        let (_, share) = evaluation.shares().into_iter().find(|(other, _)| *other == group).unwrap();
+        let mut reply = ReplyBuffer::new();
+        table.read(&Share::of(&share).unwrap().command(), 5, &mut reply);
+        Found { group, time: 5, reply: reply.take() }
+    }
+
+    fn commands(evaluated: &Evaluated) -> Vec<(u16, String)> {
+        let Evaluated::Shares(shares) = evaluated else { panic!("{evaluated:?}") };
+        let command = |share: &[u8]| format!("{:?}", Share::of(share).unwrap().command());
+        shares.iter().map(|(group, share)| (*group, command(share))).collect()
+    }
+
+    #[test]
+    fn each_group_gets_what_has_changed_of_its_keys() {
+        let rename = Command::Rename { from: b"a", to: b"b", if_absent: false };
+        let mut evaluation = Evaluation::of_command(&rename, group_of).unwrap();
+        assert_eq!(evaluation.groups().collect::<Vec<_>>(), [97, 98]);
+        let values = [found(&evaluation, 97, &[(b"a", b"1")]), found(&evaluation, 98, &[])];
+        let commands = commands(&evaluation.evaluate(&values, 7));
+        assert!(commands[0].1.contains("Delete") && commands[1].1.contains("Restore"), "{commands:?}");
+        assert_eq!(Reply::first(evaluation.into_reply().as_bytes()), Reply::Ok);
+    }
+
+    #[test]
+    fn another_attempt_begins_from_the_beginning() {
+        let mut scratch = Vec::new();
+        let pairs = List::build(&mut scratch, [&b"a"[..], b"1", b"b", b"2"]);
+        let set = Command::MultiSet { pairs, if_absent: true };
+        let mut evaluation = Evaluation::of_command(&set, group_of).unwrap();
+        let free = [found(&evaluation, 97, &[]), found(&evaluation, 98, &[])];
+        assert_eq!(commands(&evaluation.evaluate(&free, 7)).len(), 2);
+        let taken = [found(&evaluation, 97, &[(b"a", b"0")]), found(&evaluation, 98, &[])];
+        assert_eq!(evaluation.evaluate(&taken, 7), Evaluated::Nothing);
+        assert_eq!(evaluation.into_reply().as_bytes(), {
+            let mut reply = ReplyBuffer::new();
+            reply.integer(0);
+            reply.take()
+        });
+    }
+
+    #[test]
+    fn a_group_whose_keys_do_not_change_votes_all_the_same() {
+        let copy = Command::Copy { from: b"a", to: b"b", replace: true };
+        let mut evaluation = Evaluation::of_command(&copy, group_of).unwrap();
+        let values = [found(&evaluation, 97, &[(b"a", b"1")]), found(&evaluation, 98, &[(b"b", b"2")])];
+        let commands = commands(&evaluation.evaluate(&values, 7));
+        assert!(commands[0].1.contains("Exists") && commands[1].1.contains("Restore"), "{commands:?}");
+    }
+
+    #[test]
+    fn what_is_larger_than_the_bound_is_refused() {
+        let copy = Command::Copy { from: b"a", to: b"b", replace: true };
+        let mut evaluation = Evaluation::of_command(&copy, group_of).unwrap();
+        let large = vec![0; MOVED_BYTES_MAX];
+        let values = [found(&evaluation, 97, &[(b"a", &large)]), found(&evaluation, 98, &[])];
+        assert!(matches!(evaluation.evaluate(&values, 7), Evaluated::Refused(_)));
     }
 }

@@ -464,3 +464,8 @@ fn a_vote_counts_that_was_never_recorded() {
 fn a_refusal_is_forgotten() {
     assert_eq!(find_across(Fault::RefusalForgotten, Protocol::Consensus, 33), Broken::Safety);
 }
+
+#[test]
+fn values_that_a_transaction_needs_are_not_locked() {
+    assert_eq!(find_across(Fault::ValuesNotLocked, Protocol::Consensus, 1), Broken::Safety);
+}
