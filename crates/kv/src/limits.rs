@@ -21,6 +21,10 @@ pub(crate) fn is_worth_a_walk(some: usize, all: usize) -> bool {
     some.saturating_mul(SEARCH) >= all
 }
 
+/// Longest that a group may read for a request that needs values of several groups at once, in nanoseconds by the estimate of its
+/// commands. Moving these takes each of its groups some times as long.
+pub(crate) const LOCKED_READ_NS_MAX: u64 = 10_000_000;
+
 /// Most bytes of its keys that one command may read or store, each counted as often as the command reads it: some 200 ms,
 /// during which its group does nothing else. All replicas count alike.
 pub const WALKED_BYTES_MAX: u64 = 400 << 20;

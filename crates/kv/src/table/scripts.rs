@@ -420,7 +420,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
 }
 
 /// A table at a time: keys that have expired by then are missing.
-struct At<'t>(&'t Table, UnixMs);
+pub(super) struct At<'t>(pub(super) &'t Table, pub(super) UnixMs);
 
 impl Known for At<'_> {
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) -> usize {

@@ -6,10 +6,12 @@
 use super::changes::ChangeClass;
 use super::draws::mix;
 use super::queues::Ready;
+use super::scripts::At;
 use super::{Record, Table};
 use crate::Version;
 use crate::codec::Reader;
 use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
+use crate::limits::LOCKED_READ_NS_MAX;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::two_phase::{Prepared, TwoPhase, Vote};
@@ -20,6 +22,9 @@ pub const BLOCKED: Version = Version::MAX;
 
 const LOCKED: &str =
     "TRYAGAIN LOCKED a transaction over several shards has locked the key; nothing was done, try again";
+
+const TOO_LONG_TO_MOVE: &str = "ERR the values that the request needs of several shards or keyspaces are too large to be moved; nothing was \
+     done";
 
 impl Table {
     /// The transactions over several groups that the group takes part in.
@@ -184,8 +189,12 @@ impl Table {
     /// Locks keys without a vote. The reply is `[LOCKED, time, reply]` with what the share has read, or as that of `Prepare`.
     fn lock_keys(&mut self, header: Header<'_>, share: Share<'_>, record: Record, out: &mut ReplyBuffer) {
         let (id, command) = (header.id(), share.command());
-        if command.is_write() {
+        // Replicas have to agree on what it costs; what a script has cost here is not the same everywhere.
+        if command.is_write() || runs_script(&command) {
             return out.error("ERR what is done while keys are locked may only read");
+        }
+        if command.walk_ns(&At(self, record.time)) > LOCKED_READ_NS_MAX {
+            return out.error(TOO_LONG_TO_MOVE);
         }
         let locks = !self.queues.has_planted(Fault::ValuesNotLocked);
         if self.two_phase.begin(&header) == Vote::Unknown && locks {

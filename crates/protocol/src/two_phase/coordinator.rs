@@ -87,6 +87,16 @@ enum Stage {
     PreparingLocked,
 }
 
+impl Stage {
+    /// The stage with which another attempt begins.
+    fn first(self) -> Stage {
+        match self {
+            Stage::Preparing => Stage::Preparing,
+            Stage::Locking | Stage::PreparingLocked => Stage::Locking,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Part {
     planned: Planned,
@@ -367,7 +377,8 @@ impl Coordinator {
     fn repeat(&mut self, number: u64, actions: &mut Vec<Action>) {
         let transaction = self.transactions.get_mut(&number).expect("it is under way");
         let parts = transaction.parts.iter().map(|part| Part::new(part.planned.clone())).collect();
-        let repeated = Transaction { parts, alone: None, ..transaction.clone() };
+        let stage = transaction.stage.first();
+        let repeated = Transaction { parts, alone: None, stage, ..transaction.clone() };
         transaction.ticket = None;
         self.latest += 1;
         self.transactions.insert(self.latest, repeated);
@@ -479,10 +490,7 @@ impl Coordinator {
         if is_repeated {
             parts[place].again_us = Some(now_us + NEXT_ATTEMPT_US);
         }
-        let stage = match transaction.stage {
-            Stage::Preparing => Stage::Preparing,
-            Stage::Locking | Stage::PreparingLocked => Stage::Locking,
-        };
+        let stage = transaction.stage.first();
         let next = Transaction { ticket, parts, alone, stage, is_committed: None, ..transaction.clone() };
         self.end(number, false, Ended::Unknown, actions);
         if next.ticket.is_none() {

@@ -172,6 +172,19 @@ fn a_share_that_fails_where_keys_are_locked_refuses_the_transaction() {
 }
 
 #[test]
+fn values_that_take_too_long_to_read_are_not_locked() {
+    let mut store = Store::new();
+    let element = "x".repeat(50);
+    let elements = [element.as_str(); 1000].join(" ");
+    for rounds in 1..=200 {
+        store.play(&format!("RPUSH l {elements} -> {}", rounds * 1000));
+    }
+    assert!(store.lock(number(1), &["LRANGE l 0 -1"; 5].join(";")).starts_with("!ERR the values"));
+    assert!(!store.table.two_phase().locks_any());
+    assert_eq!(store.vote(number(1)), "UNKNOWN");
+}
+
+#[test]
 fn what_waits_for_a_key_that_was_only_locked_goes_on_when_it_is_unlocked() {
     let mut store = Store::new();
     let (from, to) = (&b"from"[..], &b"to"[..]);
