@@ -26,6 +26,9 @@ const LOCKED: &str =
 const TOO_LONG_TO_MOVE: &str = "ERR the values that the request needs of several shards or keyspaces are too large to be moved; nothing was \
      done";
 
+const KNOWS_PRODUCERS: &str = "ERR a stream that knows what its producers have sent (XADD … IDMP) cannot be used in one step with keys \
+     of other shards or keyspaces; nothing was done";
+
 impl Table {
     /// The transactions over several groups that the group takes part in.
     pub fn two_phase(&self) -> &TwoPhase {
@@ -195,6 +198,11 @@ impl Table {
         }
         if command.walk_ns(&At(self, record.time)) > LOCKED_READ_NS_MAX {
             return out.error(TOO_LONG_TO_MOVE);
+        }
+        let mut cannot_move = false;
+        command.for_each_key(|key| cannot_move |= self.knows_producers(key, record.time));
+        if cannot_move {
+            return out.error(KNOWS_PRODUCERS);
         }
         let locks = !self.queues.has_planted(Fault::ValuesNotLocked);
         if self.two_phase.begin(&header) == Vote::Unknown && locks {

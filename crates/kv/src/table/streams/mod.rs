@@ -136,6 +136,12 @@ impl Table {
         stream.map_or(0, |stream| stream.region(items::GROUP, &[]).len() as u64)
     }
 
+    /// Whether a stream knows what producers have sent, which no payload holds.
+    pub(super) fn knows_producers(&self, key: &[u8], now: UnixMs) -> bool {
+        let stream = self.stream(key, now).filter(|stream| stream.items.len() > 0);
+        stream.is_some_and(|stream| stream.region(items::PRODUCER, &[]).len() > 0)
+    }
+
     pub(super) fn has_stream_entry(&self, key: &[u8], id: StreamId) -> bool {
         self.stream(key, 0).is_some_and(|stream| stream.find(id).is_some())
     }

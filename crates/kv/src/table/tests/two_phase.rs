@@ -185,6 +185,15 @@ fn values_that_take_too_long_to_read_are_not_locked() {
 }
 
 #[test]
+fn a_stream_that_knows_its_producers_is_not_locked_to_be_moved() {
+    let mut store = Store::new();
+    store.play("XADD x IDMP p 1 1-1 a b -> \"1-1\"\nXADD y 1-1 a b -> \"1-1\"");
+    assert!(store.lock(number(1), "XLEN y").starts_with("[LOCKED "));
+    assert!(store.lock(number(2), "XLEN x").starts_with("!ERR a stream that knows"));
+    assert!(!store.table.two_phase().locks(b"x"));
+}
+
+#[test]
 fn what_waits_for_a_key_that_was_only_locked_goes_on_when_it_is_unlocked() {
     let mut store = Store::new();
     let (from, to) = (&b"from"[..], &b"to"[..]);
