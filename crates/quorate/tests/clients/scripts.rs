@@ -438,8 +438,12 @@ fn scripts_run_in_ordered_keyspaces_and_are_refused_elsewhere() {
         );
         assert!(error.contains("use a keyspace with replication="), "{error}");
     }
-    let error = eval(&mut nodes[0], "return 1", &["k", "f:k"], &[]);
+    let error = eval(&mut nodes[0], "return 1", &["k", "a:k"], &[]);
     assert!(error.starts_with("-CROSSSLOT"), "{error}");
+    let count = "return redis.call('INCR', KEYS[1]) + redis.call('INCRBY', KEYS[2], 2)";
+    for (node, counted) in nodes.iter_mut().zip(["3", "6"]) {
+        assert_eq!(eval(node, count, &["counted", "f:counted"], &[]), counted, "in two keyspaces");
+    }
     assert_eq!(eval(&mut nodes[1], "return ARGV[1]", &[], &["no keys"]), "\"no keys\"");
 }
 
