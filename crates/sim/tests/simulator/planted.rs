@@ -234,6 +234,11 @@ fn consensus_repeats_what_may_have_taken_effect() {
 }
 
 #[test]
+fn consensus_forgets_the_floor_of_a_log_that_it_takes_over() {
+    assert_eq!(find(Fault::FloorForgotten, Protocol::Consensus, 267), Broken::Safety);
+}
+
+#[test]
 fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
     assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 308), Broken::Safety);
 }
