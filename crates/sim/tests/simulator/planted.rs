@@ -302,7 +302,7 @@ fn a_leader_evicts_though_the_policy_is_none() {
 
 #[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
-    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 116), Broken::Safety);
+    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 216), Broken::Safety);
 }
 
 #[test]
