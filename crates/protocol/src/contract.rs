@@ -204,6 +204,16 @@ pub trait Replica {
     /// short of memory, or is again not.
     fn set_history_max(&mut self, _bytes: usize) {}
 
+    /// From now on requests come checked by this version of the cluster map. If it `moves` keys to other groups, those that came
+    /// before and wait are handed on to this node itself when they can be taken up, so that they are checked again. A leader takes up
+    /// nothing while the group's floor ([`kv::table::Floor`]) is above this version.
+    fn set_map_version(&mut self, _version: u64, _moves: bool) {}
+
+    /// Whether this replica leads and may take up nothing, since its map is older than the group's floor.
+    fn leads_by_old_map(&self) -> bool {
+        false
+    }
+
     /// Returns what its group has lost, if the group is stopped because of that. Registers only.
     fn loss(&self, _now: Now) -> Option<Loss> {
         None

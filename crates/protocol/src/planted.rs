@@ -133,6 +133,8 @@ pub enum Fault {
     VouchIgnored,
     /// A node uses its own wall clock, however far it is from the clocks of the others.
     ClockUnbounded,
+    /// consensus: a new leader does not compare its map with the floor in the log that it has taken over.
+    FloorForgotten,
     /// Any protocol: a write of unknown outcome is reported as refused.
     UnknownReportedAsRefused,
     /// Transactions: the coordinator commits one when a single group has prepared it.

@@ -54,6 +54,12 @@ pub(crate) fn may_be_ordered(
     }
 }
 
+/// Whether a command is the end of a long one, whose keys are in its parts.
+#[inline]
+pub(crate) fn ends_long(command: &Command<'_>) -> bool {
+    matches!(command.unbounded(&mut None), Command::LongEnd { .. })
+}
+
 /// For planted faults, returns the command without the check that it makes where it takes effect. `None`: the command is
 /// ordered unchanged.
 #[inline]

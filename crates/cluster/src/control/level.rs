@@ -42,11 +42,13 @@ pub enum Feature {
     EvictionByWrites,
     /// Transactions over several groups have records that release 1 does not know.
     Transactions,
+    /// A record raises the version of the map by which a group's commands have to be checked, which release 1 does not know.
+    Floors,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Feature; 11] = [
+    pub const ALL: [Feature; 12] = [
         Feature::LevelHeld,
         Feature::Databases,
         Feature::TakingOver,
@@ -58,6 +60,7 @@ impl Feature {
         Feature::DatabaseRights,
         Feature::EvictionByWrites,
         Feature::Transactions,
+        Feature::Floors,
     ];
 
     /// The level that brings the feature.
@@ -73,7 +76,8 @@ impl Feature {
             | Feature::Backups
             | Feature::DatabaseRights
             | Feature::EvictionByWrites
-            | Feature::Transactions => 2,
+            | Feature::Transactions
+            | Feature::Floors => 2,
         }
     }
 
@@ -91,6 +95,7 @@ impl Feature {
             Feature::DatabaseRights => "rights to databases",
             Feature::EvictionByWrites => "eviction of the least recently modified keys",
             Feature::Transactions => "transactions over several shards and keyspaces",
+            Feature::Floors => "refusing commands by older maps",
         }
     }
 
@@ -107,7 +112,7 @@ impl Feature {
             // Used by commands, not by the map.
             Feature::Answers => false,
             // Only records have it.
-            Feature::BoundedWrites | Feature::Transactions => false,
+            Feature::BoundedWrites | Feature::Transactions | Feature::Floors => false,
             Feature::Handovers => {
                 map.nodes.values().any(|node| node.is_drained)
                     || map.groups.values().any(|group| group.preferred > 0)

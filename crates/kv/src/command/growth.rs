@@ -212,7 +212,7 @@ impl Command<'_> {
             // They remove something, or change its name or its deadline.
             GetDelete { .. } | GetExpire { .. } | Delete { .. } | DeleteIf { .. } | Expire { .. } => 0,
             Persist { .. } | Rename { .. } | Clear {} | Purge { .. } | Evict { .. } | Abandon { .. } => 0,
-            SkipVersions { .. } => 0,
+            SkipVersions { .. } | RaiseFloor { .. } => 0,
             // Known only when it runs.
             Script(_) => 0,
         }

@@ -313,6 +313,9 @@ commands! {
         /// kept. Written when acknowledged records were lost for good, so that whatever was given with their versions, such as
         /// locks' tokens, is never given again.
         SkipVersions = 111 "this command" Changes { by: u64 } keys() within(Supplied);
+        /// From this record on the group takes only what was checked by this version of the cluster map, or a later one: see
+        /// [`crate::table::Floor`]. Returns how many transactions that were prepared before are not over here.
+        RaiseFloor = 116 "this command" Frees { version: u64 } keys() within(Nothing);
         /// Stores a value that was versioned elsewhere, if its version is newer than the key's; returns an array of 1 or 0
         /// and the key's version afterwards (`POST /replicate`).
         Replicate = 79 "POST /replicate" Grows { key: &'a [u8], value: &'a [u8], version: Version }

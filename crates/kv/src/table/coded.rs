@@ -318,7 +318,12 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
         }
         MultiSetExpire { .. } => None,
         Expire { .. } | Persist { .. } | Rename { .. } | Copy { .. } | Restore { .. } | Clear {} => None,
-        Purge { .. } | Evict { .. } | SkipVersions { .. } | Replicate { .. } | SetCoded { .. } => None,
+        Purge { .. }
+        | Evict { .. }
+        | SkipVersions { .. }
+        | RaiseFloor { .. }
+        | Replicate { .. }
+        | SetCoded { .. } => None,
         Abandon { .. } | LongPart { .. } | LongEnd { .. } => None,
         // The bytes of values that a read returns are added to its reply.
         Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => None,

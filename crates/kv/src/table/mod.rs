@@ -27,6 +27,7 @@ mod entry;
 mod entry_items;
 mod eviction;
 mod expire;
+mod floor;
 mod foreseen;
 mod found;
 mod geo;
@@ -97,6 +98,7 @@ pub use changes::{Change, ChangeClass, Changes, Follows};
 pub use coded::CodedChanges;
 pub use dump::{BUSY_KEY, ExpiringField};
 pub use eviction::{COMMAND_BYTES, Chooser, Eviction, Victim, blocks_bytes_max};
+pub use floor::Floor;
 pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use long_reads::Progress;
@@ -239,6 +241,7 @@ pub struct Table {
     queues: Queues,
     /// The transactions over several groups.
     two_phase: TwoPhase,
+    map_floor: Floor,
     /// Awaited keys that scripts of the record being applied have written without declaring them.
     written: queues::Ready,
     /// Events that followed from records about locks and queues, until [`Table::take_lock_events`] takes them.
@@ -307,6 +310,7 @@ impl Table {
             locks: Locks::default(),
             queues: Queues::default(),
             two_phase: TwoPhase::default(),
+            map_floor: Floor::default(),
             written: queues::Ready::new(),
             lock_events: Vec::new(),
             changes: Changes::default(),
@@ -556,6 +560,7 @@ impl Table {
             Purge { until } => self.purge(until, record, out),
             Evict { key, version } => self.evict(key, version, record, out),
             SkipVersions { by } => return self.skip_versions(by, record, out),
+            RaiseFloor { version } => self.raise_map_floor(version, record, out),
             Replicate { key, value, version } => return self.replicate(key, value, version, record, out),
             SetIf { key, value, expiry, comparison, answer } => {
                 self.set_if(key, value, expiry, comparison, answer, record, out);

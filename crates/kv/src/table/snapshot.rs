@@ -16,6 +16,7 @@ use super::collections::{self, Collection};
 use super::dump::{self, ExpiringField};
 use super::entry::{Entry, HEADER_BYTES, Stamp};
 use super::entry_items;
+use super::floor::Floor;
 use super::index::{Index, KeyHash};
 use super::kind::Kind;
 use super::long::{LongCommands, SnapshotPart};
@@ -53,6 +54,9 @@ const QUEUES: u8 = 248;
 
 /// Special kind: an item of the transactions over several groups, not an entry.
 const TWO_PHASE: u8 = 247;
+
+/// Special kind: the floor, not an entry.
+const FLOOR: u8 = 246;
 
 /// Special kind: some items of a large collection. The value begins with the entry's kind, the number of all items, and the
 /// rank of the first item in it.
@@ -443,6 +447,7 @@ impl Table {
         self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
         self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
         self.two_phase.for_each_item(|item| items.push((TWO_PHASE, item.into())));
+        items.extend(self.map_floor.item().map(|item| (FLOOR, item.into())));
         let abandoned = self.coded.abandoned().collect();
         let long = self.long.parts();
         self.snapshots.push(Snapshot {
@@ -611,6 +616,10 @@ impl Table {
                 self.observe();
                 continue;
             }
+            if tag == FLOOR {
+                self.map_floor = Floor::of_item(value)?;
+                continue;
+            }
             if tag == PIECE {
                 count += usize::from(self.take_piece(key, (version, deadline), value)?);
                 continue;
@@ -752,6 +761,7 @@ impl Table {
         self.locks.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.queues.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         self.two_phase.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
+        self.map_floor.item().iter().for_each(|item| sum = sum.wrapping_add(hash(item)));
         self.long.for_each_item(|item| sum = sum.wrapping_add(hash(item)));
         for id in self.coded.abandoned() {
             let mut name = Vec::new();

@@ -14,7 +14,7 @@ use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
 use crate::limits::LOCKED_READ_NS_MAX;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
-use crate::two_phase::{Prepared, TwoPhase, Vote};
+use crate::two_phase::{Locks, Prepared, TwoPhase, Vote};
 use std::collections::BTreeMap;
 
 /// The version of a command that was not carried out since a key is locked ([`Table::is_blocked`]): it has to be sent again.
@@ -207,7 +207,7 @@ impl Table {
         let locks = !self.queues.has_planted(Fault::ValuesNotLocked);
         if self.two_phase.begin(&header) == Vote::Unknown && locks {
             let is_unchanged = self.is_unchanged(&command, record);
-            let in_the_way = self.two_phase.lock(header, share.bytes().into(), is_unchanged);
+            let in_the_way = self.two_phase.lock(header, locks_of(share, record), is_unchanged);
             if self.two_phase.vote(id) == Vote::Refused {
                 return refuse(in_the_way, out);
             }
@@ -350,6 +350,10 @@ fn refuse(in_the_way: Option<TransactionId>, out: &mut ReplyBuffer) {
         Some(other) => out.bulk(&other.encoded()),
         None => out.null(),
     }
+}
+
+fn locks_of(share: Share<'_>, record: Record) -> Locks {
+    Locks { share: share.bytes().into(), version: record.version }
 }
 
 /// The first error in a reply, at any depth.

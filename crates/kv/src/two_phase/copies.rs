@@ -1,7 +1,7 @@
 //! Transactions as bytes: the items of a snapshot. Each is self-contained. What goes back to locked keys
 //! does so in the order of its items; otherwise their order has no meaning.
 
-use super::{Known, Over, Prepared, RETURNED_BYTES, Standing, TwoPhase};
+use super::{Known, Locks, Over, Prepared, RETURNED_BYTES, Standing, TwoPhase};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::command::{Header, Share};
 use crate::queues::Origin;
@@ -31,14 +31,14 @@ impl TwoPhase {
             });
             item.put_bytes(header);
             match standing {
-                Standing::Locked(share) => item.put_bytes(share),
+                Standing::Locked(locks) => put_locks(locks, &mut item),
                 Standing::Prepared(Prepared { share, locks, bound, version, time }) => {
                     item.put_bool(bound.is_some());
                     item.put_u64(bound.unwrap_or_default());
                     item.put_u64(*version);
                     item.put_u64(*time);
                     item.put_bytes(share);
-                    locks.iter().for_each(|locks| item.put_bytes(locks));
+                    locks.iter().for_each(|locks| put_locks(locks, &mut item));
                 }
                 Standing::Committed | Standing::Refused => {}
             }
@@ -79,14 +79,14 @@ impl TwoPhase {
                     return Err(TWICE);
                 }
                 let standing = match kind {
-                    LOCKED => Standing::Locked(Share::of(reader.bytes()?)?.bytes().into()),
+                    LOCKED => Standing::Locked(take_locks(&mut reader)?),
                     PREPARED | PREPARED_LOCKED => {
                         let (is_bounded, bound) = (reader.bool()?, reader.u64()?);
                         let bound = is_bounded.then_some(bound);
                         let (version, time) = (reader.u64()?, reader.u64()?);
                         let share = Share::of(reader.bytes()?)?.bytes().into();
                         let locks = match kind {
-                            PREPARED_LOCKED => Some(Share::of(reader.bytes()?)?.bytes().into()),
+                            PREPARED_LOCKED => Some(take_locks(&mut reader)?),
                             _ => None,
                         };
                         Standing::Prepared(Prepared { share, locks, bound, version, time })
@@ -123,4 +123,13 @@ impl TwoPhase {
             Err(Malformed("bytes behind an item of a copy of transactions"))
         }
     }
+}
+
+fn put_locks(Locks { share, version }: &Locks, item: &mut Vec<u8>) {
+    item.put_u64(*version);
+    item.put_bytes(share);
+}
+
+fn take_locks(reader: &mut Reader<'_>) -> Result<Locks, Malformed> {
+    Ok(Locks { version: reader.u64()?, share: Share::of(reader.bytes()?)?.bytes().into() })
 }

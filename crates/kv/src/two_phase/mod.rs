@@ -74,8 +74,8 @@ impl Vote {
 pub(crate) struct Prepared {
     /// The encoded command.
     pub(crate) share: Box<[u8]>,
-    /// The encoded command that names what is locked, if the group was asked to lock it first; else the share does.
-    pub(crate) locks: Option<Box<[u8]>>,
+    /// What was locked, if the group was asked to lock it first; else the share names it.
+    pub(crate) locks: Option<Locks>,
     /// The bound on the memory that it may add, if it was ordered with one.
     pub(crate) bound: Option<u64>,
     /// The version and the time of the record that prepared it. What the share does depends on these and on its keys alone, so
@@ -91,12 +91,21 @@ impl Prepared {
 
     /// Calls `visit` with each key that is locked.
     pub(crate) fn for_each_locked(&self, visit: impl FnMut(&[u8])) {
-        for_each_key_of(self.locks.as_ref().unwrap_or(&self.share), visit);
+        for_each_key_of(self.locks.as_ref().map_or(&self.share, |locks| &locks.share), visit);
     }
 
     fn bytes(&self) -> usize {
-        self.share.len() + self.locks.as_ref().map_or(0, |locks| locks.len())
+        self.share.len() + self.locks.as_ref().map_or(0, |locks| locks.share.len())
     }
+}
+
+/// Keys that are locked without a vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Locks {
+    /// The encoded command that names them.
+    pub(crate) share: Box<[u8]>,
+    /// The version of the record that has locked them.
+    pub(crate) version: Version,
 }
 
 /// Calls `visit` with each key of an encoded share.
@@ -107,8 +116,7 @@ fn for_each_key_of(share: &[u8], mut visit: impl FnMut(&[u8])) {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
-    /// The encoded share that names the keys.
-    Locked(Box<[u8]>),
+    Locked(Locks),
     Prepared(Prepared),
     Committed,
     Refused,
@@ -118,7 +126,7 @@ impl Standing {
     /// Calls `visit` with each key that is locked.
     fn for_each_locked(&self, visit: impl FnMut(&[u8])) {
         match self {
-            Standing::Locked(share) => for_each_key_of(share, visit),
+            Standing::Locked(locks) => for_each_key_of(&locks.share, visit),
             Standing::Prepared(prepared) => prepared.for_each_locked(visit),
             Standing::Committed | Standing::Refused => {}
         }
@@ -131,7 +139,7 @@ impl Standing {
 
     fn bytes(&self) -> usize {
         match self {
-            Standing::Locked(share) => share.len(),
+            Standing::Locked(locks) => locks.share.len(),
             Standing::Prepared(prepared) => prepared.bytes(),
             Standing::Committed | Standing::Refused => 0,
         }
@@ -235,6 +243,17 @@ impl TwoPhase {
         self.known.keys().map(|id| (*id, self.header(*id).expect("it is known")))
     }
 
+    /// The version of the record by which a transaction has got its keys; `None`: it holds none.
+    pub(crate) fn held_since(&self, id: TransactionId) -> Option<Version> {
+        match &self.known.get(&id)?.standing {
+            Standing::Locked(locks) => Some(locks.version),
+            Standing::Prepared(prepared) => {
+                Some(prepared.locks.as_ref().map_or(prepared.version, |locks| locks.version))
+            }
+            Standing::Committed | Standing::Refused => None,
+        }
+    }
+
     fn header(&self, id: TransactionId) -> Option<Header<'_>> {
         Header::of(&self.known.get(&id)?.header).ok()
     }
@@ -297,10 +316,10 @@ impl TwoPhase {
     pub(crate) fn lock(
         &mut self,
         header: Header<'_>,
-        share: Box<[u8]>,
+        locks: Locks,
         is_unchanged: bool,
     ) -> Option<TransactionId> {
-        self.begin_holding(header, Standing::Locked(share), is_unchanged)
+        self.begin_holding(header, Standing::Locked(locks), is_unchanged)
     }
 
     fn begin_holding(
@@ -332,7 +351,7 @@ impl TwoPhase {
         let Standing::Locked(locks) = std::mem::replace(standing, Standing::Refused) else {
             unreachable!("it was looked at")
         };
-        self.bytes -= locks.len();
+        self.bytes -= locks.share.len();
         prepared.locks = Some(locks);
         self.bytes += prepared.bytes();
         *standing = Standing::Prepared(prepared);

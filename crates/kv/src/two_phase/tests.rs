@@ -2,7 +2,7 @@
 //! and groups resolve by themselves whether or not the coordinator has stopped. Coordinators and resolvers are the least that
 //! keeps the rules of `docs/design/transactions.md`; each rule is also left out, to show that its absence is found.
 
-use super::{Prepared, TwoPhase, Vote};
+use super::{Locks, Prepared, TwoPhase, Vote};
 use crate::Coordinator;
 use crate::command::{Age, Command, Condition, Expiry, Header, SetAnswer, Share, TransactionId};
 use std::collections::{BTreeSet, VecDeque};
@@ -166,7 +166,9 @@ impl Plan {
                     let share = Share::build(&set, &mut scratch).expect("a SET can be shared").bytes().into();
                     let prepared = |share| Prepared { share, locks: None, bound: None, version: 1, time: 1 };
                     match (kind, vote) {
-                        (Kind::Lock, Vote::Unknown) => drop(group.lock(header, share, true)),
+                        (Kind::Lock, Vote::Unknown) => {
+                            group.lock(header, Locks { share, version: 1 }, true);
+                        }
                         (Kind::Lock, _) => {}
                         (_, Vote::Locked) => assert!(group.prepare_locked(id, prepared(share))),
                         _ if self.locks_first => group.resolve(header),

@@ -28,6 +28,14 @@ pub(crate) enum Part {
     Holds,
 }
 
+/// Whether keys are in other groups by the second map than by the first.
+pub(crate) fn moves_keys(before: &ClusterMap, map: &ClusterMap) -> bool {
+    let groups = |map: &'_ ClusterMap| -> Vec<(String, Vec<u16>)> {
+        map.keyspaces.iter().map(|(prefix, entry)| (prefix.clone(), entry.groups.clone())).collect()
+    };
+    groups(before) != groups(map)
+}
+
 /// Adopts a cluster map: its nodes, keyspaces and groups.
 pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, map: &ClusterMap) {
     cx.configuration.nodes = map.nodes.values().map(|node| node.address.clone()).collect();

@@ -74,6 +74,7 @@ impl Handovers {
         if !cx.admission.is_admitted() || !cx.map.has(Feature::Handovers) {
             return self.preferred.clear();
         }
+        self.hand_over_floored(cx);
         let own = cx.configuration.node;
         let is_going = cx.map.nodes.get(&own).is_none_or(|node| node.state == NodeState::Leaving);
         if self.is_leaving || is_going || cx.map.is_drained(own) {
@@ -81,6 +82,22 @@ impl Handovers {
             self.hand_over_all(cx, cluster);
         } else {
             self.give_back(cx);
+        }
+    }
+
+    /// Lets others lead what this node may take nothing up for, since its map is too old. Theirs may be too old as well, so each is
+    /// chosen in turn.
+    fn hand_over_floored(&self, cx: &mut Context) {
+        let own = cx.configuration.node;
+        let is_old =
+            |id: &u16| cx.groups[*id].replica.as_ref().is_some_and(|replica| replica.leads_by_old_map());
+        let ids: Vec<u16> = cx.groups.ids().iter().copied().filter(is_old).collect();
+        for id in ids {
+            let members = cx.groups[id].members.clone();
+            let ring =
+                members.iter().filter(|node| **node > own).chain(members.iter().filter(|node| **node < own));
+            let others: Vec<NodeId> = ring.copied().filter(|node| is_well(cx, *node)).collect();
+            let _ = others.into_iter().any(|to| hand_over(cx, id, to));
         }
     }
 

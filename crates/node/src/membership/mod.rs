@@ -2,6 +2,7 @@
 //! map that clients and replicas of this node request.
 
 pub(crate) mod clock;
+mod floors;
 pub(crate) mod handovers;
 
 use crate::context::{Call, Confirmation, Context, peers, status};
@@ -16,6 +17,7 @@ use cluster::libraries::Step as LibrariesStep;
 use cluster::words::one_line;
 use commands::Text;
 use commands::users::Step as UsersStep;
+use floors::Floors;
 use kv::codec::Malformed;
 use protocol::leader_follower::Durability;
 use protocol::vouch::Vouch;
@@ -33,6 +35,10 @@ pub(crate) struct Wanted {
     /// The keyspace that the change creates, or has go on: the client is answered when the keyspace serves, or has had some time
     /// to.
     creates: Option<String>,
+    /// The groups that lose keys to it, from when on this node has its map.
+    floors: Option<Floors>,
+    /// Whether the change takes keys from other keyspaces.
+    takes_keys: bool,
     answer: Confirmation,
     /// The text for the audit log once the change is made.
     audit: Option<String>,
@@ -342,12 +348,23 @@ impl Cluster {
             Change::RecoverKeyspace { prefix, .. } => Some(prefix.clone()),
             _ => None,
         };
+        let takes_keys = matches!(change, Change::CreateKeyspace(_));
         let audit = audited(change).map(|what| format!("{} {what}", cx.who(client)));
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
         // The answer may come before the request returns.
         let request = self.requests + 1;
-        self.wanted.push(Wanted { request, ticket, version: None, creates, answer, audit, until_us });
+        self.wanted.push(Wanted {
+            request,
+            ticket,
+            version: None,
+            creates,
+            floors: None,
+            takes_keys,
+            answer,
+            audit,
+            until_us,
+        });
         self.change(cx, change);
     }
 
@@ -373,8 +390,45 @@ impl Cluster {
         }
     }
 
+    /// When floors of groups have to be asked for.
+    pub(crate) fn floors_wakeup_us(&self) -> u64 {
+        self.wanted.iter().flat_map(|wanted| &wanted.floors).map(Floors::wakeup_us).min().unwrap_or(u64::MAX)
+    }
+
+    /// A group has answered the request that it raise its floor.
+    pub(crate) fn floor_answered(&mut self, cx: &Context, sequence: u64, result: Outcome, reply: &[u8]) {
+        let (request, group) = Floors::named(sequence);
+        let wanted = self.wanted.iter_mut().find(|wanted| wanted.request == request);
+        if let Some(floors) = wanted.and_then(|wanted| wanted.floors.as_mut()) {
+            floors.answered(cx.now.monotonic_us, group, result, reply);
+        }
+    }
+
+    /// Has groups that lose keys to a new keyspace raise their floors.
+    pub(crate) fn raise_floors(&mut self, cx: &mut Context) {
+        let mut failed = Vec::new();
+        for wanted in &mut self.wanted {
+            if let Some(floors) = &mut wanted.floors
+                && let Err(error) = floors.ask(cx, wanted.request)
+            {
+                failed.push((wanted.request, error));
+            }
+        }
+        for (request, error) in failed {
+            self.wanted.extract_if(.., |wanted| wanted.request == request).for_each(|wanted| {
+                cx.complete_with_error(wanted.ticket, 0, Outcome::Unknown, &error);
+            });
+        }
+    }
+
     /// Answers the clients whose changes are in this node's map.
     pub(crate) fn end_wanted(&mut self, cx: &mut Context) {
+        for wanted in &mut self.wanted {
+            let is_known = wanted.version.is_some_and(|version| version <= cx.map.version);
+            if let Some(prefix) = wanted.creates.as_ref().filter(|_| is_known && wanted.takes_keys) {
+                wanted.floors.get_or_insert_with(|| Floors::of(cx, prefix));
+            }
+        }
         while let Some(at) = self.wanted.iter().position(|wanted| self.is_done(cx, wanted)) {
             let Wanted { ticket, answer, .. } = self.wanted.remove(at);
             let mut replies = kv::ReplyBuffer::new();
@@ -388,8 +442,10 @@ impl Cluster {
     }
 
     fn is_done(&self, cx: &Context, wanted: &Wanted) -> bool {
-        let Wanted { version, creates, until_us, .. } = wanted;
-        version.is_some_and(|version| version <= cx.map.version)
+        let Wanted { version, creates, floors, takes_keys, until_us, .. } = wanted;
+        let are_raised = !takes_keys || floors.as_ref().is_some_and(Floors::are_raised);
+        are_raised
+            && version.is_some_and(|version| version <= cx.map.version)
             && (cx.now.monotonic_us >= *until_us
                 || creates.as_ref().is_none_or(|prefix| self.serves(cx, prefix)))
     }

@@ -9,11 +9,12 @@ use crate::context::{Call, CommandPart, Submitted, peers};
 use crate::maintenance::mapping::{self, Part};
 use crate::messages::envelope::DecodedRequest;
 use crate::requests::completing::{Lacking, Next};
+use crate::session::origin::Origin;
 use cluster::control::{self, CONTROL_GROUP, ClusterMap};
 use kv::Command;
 use kv::codec::Malformed;
 use protocol::coded::{KeptPiece, Message, Refusal};
-use protocol::{Input, NodeId, Request, Result as Outcome};
+use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
 use std::rc::Rc;
 
 impl Node {
@@ -42,6 +43,10 @@ impl Node {
                             DecodedRequest::Command(Command::LongPart { id, offset, length, bytes })
                         }
                     };
+                    if self.has_moved(asked.ticket, group, &decoded.request()) {
+                        self.complete_with_error(asked.ticket, group, Outcome::Refused, MOVED);
+                        continue;
+                    }
                     self.submit(group, asked, &decoded.request());
                 }
                 Call::Complete { ticket, group, result, reply } => {
@@ -114,6 +119,21 @@ impl Node {
         }
     }
 
+    /// Whether the keys of a client's command, which may have waited for values or fragments, are in another group by now.
+    fn has_moved(&self, ticket: Ticket, group: u16, request: &Request<'_>) -> bool {
+        let Request::Command(command) = request else { return false };
+        let is_new = matches!(
+            Origin::of(ticket),
+            Origin::Session(_)
+                | Origin::Peer(..)
+                | Origin::Part(_)
+                | Origin::Coding(_)
+                | Origin::Move
+                | Origin::TwoPhase
+        );
+        is_new && !self.cx.belongs(group, command)
+    }
+
     /// Continues a request that lacked values.
     fn supply(&mut self, handle: Handle) {
         let Some(lacking) = self.completing.take(handle) else { return };
@@ -122,6 +142,9 @@ impl Node {
         match lacking.next(&self.cx, &mut scratch) {
             Next::Value(value) => self.complete_with_value(ticket, group, result, value),
             Next::Reply(replies) => self.complete_with(ticket, group, result, replies),
+            Next::Submit(asked, command) if self.has_moved(ticket, group, &Request::Command(&command)) => {
+                self.complete_with_error(asked.ticket, group, Outcome::Refused, MOVED);
+            }
             Next::Submit(asked, command) => self.submit(group, asked, &Request::Command(&command)),
             Next::Refused(error) => self.complete_with_error(ticket, group, Outcome::Refused, error),
         }
@@ -173,7 +196,17 @@ impl Node {
     /// Follows a new cluster map.
     pub(super) fn follow_map(&mut self, map: &Rc<ClusterMap>) {
         let Node { cx, coding, values, quarantine, .. } = self;
+        let moves = mapping::moves_keys(&cx.map, map);
         mapping::adopt(cx, coding, values, map);
+        for group in cx.groups.ids().to_vec() {
+            if let Some(replica) = &mut cx.groups[group].replica {
+                let waits = replica.leads_by_old_map();
+                replica.set_map_version(map.version, moves);
+                if waits {
+                    cx.groups.touch(group);
+                }
+            }
+        }
         quarantine.follow(cx, map);
         if cx.admission.is_admitted() {
             for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
@@ -212,6 +245,7 @@ impl Node {
             let Node { cx, quarantine, following, .. } = self;
             let mut replica = mapping::make_replica(cx, quarantine, id, entry);
             following.attach(&mut replica);
+            replica.set_map_version(map.version, false);
             let group = &mut cx.groups[id];
             group.replica = Some(replica);
             group.is_recorded = cx.journal.describe(id, &mut group.tail, &group.keyspace);

@@ -67,6 +67,15 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
             }
         },
     );
+    each(
+        Begin,
+        |node| node.cluster.floors_wakeup_us(),
+        |node| {
+            if node.cluster.floors_wakeup_us() <= node.cx.now.monotonic_us {
+                node.cluster.raise_floors(&mut node.cx);
+            }
+        },
+    );
     each(Begin, |node| node.forwarding.next_due_us(), Node::retry_waiting);
     each(
         Begin,

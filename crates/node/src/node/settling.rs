@@ -157,6 +157,11 @@ impl Node {
                     let (seen, leadership) = (Version::MAX, 0);
                     let asked = Asked { ticket, follows: true, seen, deadline_us, hops: 0, leadership };
                     if to == self.cx.configuration.node {
+                        // Keys may have moved while it was held.
+                        if !self.cx.belongs(group, &command) {
+                            self.complete_with_error(ticket, group, Outcome::Refused, MOVED);
+                            continue;
+                        }
                         self.submit(group, asked, &Request::Command(&command));
                         continue;
                     }
@@ -342,6 +347,7 @@ impl Node {
                     self.channels.publish_announcement(&mut self.cx, &announcement);
                 }
             }
+            Origin::Floor => self.cluster.floor_answered(&self.cx, ticket.sequence, result, reply),
             Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Eviction => {

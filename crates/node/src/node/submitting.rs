@@ -141,6 +141,10 @@ impl Node {
     ) {
         let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };
         let follows = session.is_waiting();
+        if groups.len() > 1 {
+            // One of them may have to wait for locked keys, and no group knows that a part is its client's earlier request.
+            session.close_gate();
+        }
         let asked: Vec<(u16, Request<'r>, Version)> =
             groups.iter().map(|group| (*group, request(session, *group), session.seen(*group))).collect();
         for (group, request, _) in &asked {

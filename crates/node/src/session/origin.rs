@@ -31,6 +31,8 @@ pub(crate) enum Origin {
     Value,
     /// A record of a transaction over several groups: the sequence is the question's number.
     TwoPhase,
+    /// A request that a group raises its floor: the sequence names the change of the map, and the group.
+    Floor,
     /// A request of this node itself, which it repeats if necessary: nothing waits for the outcome.
     Unawaited,
 }
@@ -52,6 +54,7 @@ const CHANGES: u64 = 2;
 const MOVE: u64 = 3;
 const VALUE: u64 = 4;
 const TWO_PHASE: u64 = 5;
+const FLOOR: u64 = 6;
 
 impl Origin {
     #[inline]
@@ -70,6 +73,7 @@ impl Origin {
             UNAWAITED if rest == MOVE => Origin::Move,
             UNAWAITED if rest == VALUE => Origin::Value,
             UNAWAITED if rest == TWO_PHASE => Origin::TwoPhase,
+            UNAWAITED if rest == FLOOR => Origin::Floor,
             _ => Origin::Unawaited,
         }
     }
@@ -90,6 +94,7 @@ impl Origin {
             Origin::Move => (UNAWAITED, MOVE),
             Origin::Value => (UNAWAITED, VALUE),
             Origin::TwoPhase => (UNAWAITED, TWO_PHASE),
+            Origin::Floor => (UNAWAITED, FLOOR),
             Origin::Unawaited => (UNAWAITED, 0),
         };
         Ticket { client: kind << KIND_SHIFT | rest, sequence }
@@ -136,6 +141,7 @@ mod tests {
             Origin::Move,
             Origin::Value,
             Origin::TwoPhase,
+            Origin::Floor,
             Origin::Unawaited,
         ] {
             assert_eq!(Origin::of(origin.ticket(7)), origin);

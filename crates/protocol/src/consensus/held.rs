@@ -3,6 +3,7 @@
 use super::routing::Asked;
 use crate::contract::{Effects, NOBODY, Request};
 use crate::parked::{self, ParkedRequests};
+use crate::watching;
 use std::collections::VecDeque;
 
 const NO_LEADER: &str = "CLUSTERDOWN NOLEADER no leader of this group is known; nothing was done, try again";
@@ -19,6 +20,9 @@ pub(super) struct HeldRequests {
     requests: ParkedRequests<Fenced>,
     /// Some of them are fenced.
     are_fenced: bool,
+    /// Some of them, or of those that wait in a leadership, came before keys moved to other groups: they were not checked by the
+    /// map of today.
+    are_unchecked: bool,
 }
 
 impl HeldRequests {
@@ -34,6 +38,8 @@ impl HeldRequests {
             return effects.refuse(asked.ticket, NO_LEADER);
         }
         self.are_fenced |= asked.fenced;
+        // Only a leader knows the keys of a long command.
+        self.are_unchecked |= matches!(request, Request::Command(command) if watching::ends_long(command));
         let Asked { ticket, deadline_us, fenced, .. } = asked;
         self.requests.push(ParkedRequest::new(ticket, deadline_us, Fenced(fenced), request));
     }
@@ -44,6 +50,18 @@ impl HeldRequests {
             self.are_fenced |= first.iter().any(|held| held.terms.0);
             self.requests.put_first(first);
         }
+    }
+
+    /// Keys have moved to other groups. `others`: requests wait in a leadership, which may have to wait here later.
+    pub(super) fn note_moved(&mut self, others: bool) {
+        self.are_unchecked |= others || !self.requests.is_empty();
+    }
+
+    /// Whether those that are taken now may have been checked only before keys moved. `others` as above: they may still come here.
+    pub(super) fn takes_unchecked(&mut self, others: bool) -> bool {
+        let are_unchecked = self.are_unchecked;
+        self.are_unchecked &= others;
+        are_unchecked
     }
 
     /// Takes all, to be handled again.

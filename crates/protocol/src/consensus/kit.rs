@@ -22,7 +22,7 @@ pub(super) fn settings(id: NodeId) -> Settings {
         is_bounded: false,
         planted: Planted::default(),
     };
-    Settings { id, options, timing: Timing::default(), seed: 1 }
+    Settings { id, options, timing: Timing::default(), seed: 1, map_version: 0 }
 }
 
 pub(super) fn at_ms(ms: u64) -> Now {

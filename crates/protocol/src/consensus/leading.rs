@@ -54,6 +54,8 @@ pub(super) struct Leadership {
     ballot: Ballot,
     /// The end of the inherited log: no read is answered before all of it is applied.
     inherited: usize,
+    /// The greatest floor in its log, applied or not: see [`super::floor`].
+    floor: u64,
     /// Nothing is appended before this time: an older leader may still be answering reads alone.
     appends_from_us: u64,
     /// When the newest committed entry of this ballot was proposed.
@@ -122,6 +124,7 @@ impl Leadership {
         Leadership {
             ballot,
             inherited: log.end(),
+            floor: 0,
             appends_from_us,
             leased_from_us: None,
             newest: Newest::None,
@@ -145,6 +148,17 @@ impl Leadership {
     /// The end of the log that it took over.
     pub(super) fn inherited(&self) -> usize {
         self.inherited
+    }
+
+    /// The log holds this floor of the cluster map.
+    pub(super) fn note_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Whether its log has a floor above the map by which this node checks commands.
+    #[inline]
+    pub(super) fn is_below_floor(&self, settings: &Settings) -> bool {
+        settings.map_version < self.floor
     }
 
     /// From when on it may append.
@@ -184,7 +198,10 @@ impl Leadership {
     /// True when a read may be answered at this moment, with `applied` entries applied: no other leader can have committed
     /// anything. See the proof in the parent module.
     pub(super) fn may_answer(&self, now: Now, applied: usize, is_alone: bool, settings: &Settings) -> bool {
-        if applied < self.inherited || self.handover.is_some_and(|it| it.has_resigned(settings)) {
+        if applied < self.inherited || self.is_below_floor(settings) {
+            return false;
+        }
+        if self.handover.is_some_and(|it| it.has_resigned(settings)) {
             return false;
         }
         match settings.options.lease {
@@ -283,6 +300,10 @@ impl Leadership {
         effects: &mut Effects,
     ) -> bool {
         let Asked { ticket, deadline_us, fenced, .. } = asked;
+        assert!(
+            !self.is_below_floor(settings),
+            "it orders what was checked by an older map than its log allows"
+        );
         let timing = &settings.timing;
         if proposals.bytes() + self.batch.bytes() > timing.uncommitted_bytes_max {
             counters.refused_writes += 1;

@@ -197,6 +197,7 @@ mod batch;
 mod counters;
 mod decider;
 mod entry;
+mod floor;
 mod fragments;
 mod group;
 mod handover;
@@ -290,7 +291,7 @@ impl Replica {
     /// flooding. `random` is drawn at each start: it names this process, and its storage if that is used for the first time.
     pub fn new(id: NodeId, options: Options, timing: Timing, seed: u64, random: u64) -> Replica {
         Replica {
-            settings: Settings { id, options, timing, seed },
+            settings: Settings { id, options, timing, seed, map_version: 0 },
             log: Rc::new(RefCell::new(Log::new(options.planted))),
             links: Links::new(random),
             members: Members::new(id),
@@ -353,6 +354,14 @@ impl crate::contract::Replica for Replica {
         if std::mem::replace(&mut self.history_max, bytes) != bytes && self.links.is_started() {
             self.cut_log();
         }
+    }
+
+    fn set_map_version(&mut self, version: u64, moves: bool) {
+        self.follow_map(version, moves);
+    }
+
+    fn leads_by_old_map(&self) -> bool {
+        self.agreement.leadership().is_some_and(|leadership| leadership.is_below_floor(&self.settings))
     }
 
     fn decode(message: &[u8]) -> Result<Message<'_>, Malformed> {

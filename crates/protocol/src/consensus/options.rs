@@ -87,6 +87,8 @@ pub(super) struct Settings {
     pub(super) timing: Timing,
     /// Seeds the hash of every table made here.
     pub(super) seed: u64,
+    /// The version of the cluster map by which this node checks commands from now on.
+    pub(super) map_version: u64,
 }
 
 impl Settings {

@@ -8,10 +8,18 @@ use super::routing::{Asked, Standing};
 use crate::contract::{Effects, NOBODY, NodeId, Now, Request};
 use crate::planted::Fault;
 use crate::watching;
-use kv::Version;
+use kv::{Command, Version};
 
 impl Replica {
     pub(super) fn standing(&self, now: Now) -> Standing {
+        match self.agreement.leadership() {
+            Some(leadership) if leadership.is_below_floor(&self.settings) => Standing::MayNotAppend,
+            _ => self.standing_by_log(now),
+        }
+    }
+
+    /// The same, whatever the floor is: what the leader itself orders was not checked by a map.
+    fn standing_by_log(&self, now: Now) -> Standing {
         let is_live = |peer: &NodeId| self.rounds.is_peer_live(now, *peer, &self.links, &self.settings);
         if let Some(leadership) = self.agreement.leadership() {
             // Nothing may follow a stop-sign.
@@ -77,7 +85,7 @@ impl Replica {
             }
             Standing::Follows(leader) => effects.redirect(asked.ticket, leader),
             // A read may not need an append.
-            Standing::MayNotAppend if self.agreement.leads() && request.write().is_none() => {
+            Standing::MayNotAppend if self.may_read() && request.write().is_none() => {
                 self.serve(now, asked, request, effects);
             }
             Standing::MayNotAppend | Standing::Nobody => self.held.hold(asked, request, effects),
@@ -107,6 +115,10 @@ impl Replica {
                 leadership.wait_to_read(asked, command, questions, &self.proposals);
             }
             Request::Command(command) => {
+                // Its node checks the keys of a long command, which are in the parts: those may be in the inherited log.
+                if watching::ends_long(command) && self.applied.index() < leadership.inherited() {
+                    return self.held.hold(asked, request, effects);
+                }
                 let (epoch, time) = (self.members.epoch(), self.applied.time_at(now));
                 let planted = self.settings.options.planted;
                 if !watching::may_be_ordered(command, self.applied.table(), epoch, time, planted) {
@@ -117,8 +129,10 @@ impl Replica {
                 let state = (&self.applied, &self.proposals);
                 let (settings, counters) = (&self.settings, &mut self.counters);
                 let is_full = leadership.gather(asked, command, state, settings, counters, effects);
-                if is_full {
-                    self.append(now, None);
+                match command {
+                    Command::RaiseFloor { version } => self.order_floor(now, *version),
+                    _ if is_full => self.append(now, None),
+                    _ => {}
                 }
             }
             Request::Wait { offset, count } => leadership.wait(asked, (*offset, *count), &self.proposals),
@@ -162,7 +176,16 @@ impl Replica {
             Standing::Follows(leader) if self.everything_is_settled() => Some(leader),
             _ => return,
         };
+        // Those that were checked by an older map go back to this node, too, which checks them again.
+        let must_check =
+            self.held.takes_unchecked(self.agreement.leadership().is_some_and(|it| !it.has_no_requests()));
+        let leader = leader.or_else(|| must_check.then_some(self.settings.id));
         for held in self.held.take() {
+            // Nothing of it was done, and its sender learns that.
+            if must_check && held.terms.0 {
+                effects.redirect(held.ticket, NOBODY);
+                continue;
+            }
             let (ticket, deadline_us, fenced) = (held.ticket, held.deadline_us, held.terms.0);
             // A fenced command may be ordered by one leadership only, which its node has named; that node does not retry.
             if !leader.is_some_and(|leader| !fenced && held.hand_on(leader, effects)) {
@@ -207,7 +230,7 @@ impl Replica {
 
     /// Appends what was gathered; without a write, an empty entry if the lease needs one.
     pub(super) fn propose(&mut self, now: Now) {
-        let may_append = self.standing(now) == Standing::Leads;
+        let may_append = self.standing_by_log(now) == Standing::Leads;
         let Some(leadership) = self.agreement.leadership_mut() else { return };
         if !may_append {
             // What was gathered waits until this leader may append, or until its clients have waited long enough.
@@ -234,7 +257,7 @@ impl Replica {
     }
 
     /// Appends what was gathered, or a stop-sign.
-    fn append(&mut self, now: Now, stop_sign: Option<&StopSign>) {
+    pub(super) fn append(&mut self, now: Now, stop_sign: Option<&StopSign>) {
         let (node, life, time) = (self.settings.id, self.links.life(), self.applied.time_at(now));
         let (author, settings) = (Author { node, life, time }, &self.settings);
         self.agreement.append(now, author, &self.log, &mut self.proposals, settings, stop_sign);

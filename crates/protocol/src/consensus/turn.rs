@@ -99,6 +99,7 @@ impl Replica {
         self.held.keep(of_ended, effects);
         if change.has_begun {
             self.links.forget_refusals();
+            self.inherit_floor();
         }
     }
 

@@ -661,6 +661,13 @@ impl crate::contract::Replica for Replica {
         self.state.is_new = true;
     }
 
+    fn set_map_version(&mut self, _version: u64, moves: bool) {
+        // A leader has a lease, and a change is not made before every node with a lease has its map.
+        if moves && let Role::Leader(leader) = &mut self.role {
+            leader.held.note_moved();
+        }
+    }
+
     fn set_history_max(&mut self, bytes: usize) {
         if std::mem::replace(&mut self.state.history_max, bytes) == bytes {
             return;

@@ -5,7 +5,7 @@ use super::{
     NetworkFaults, Scenario, Settings, USUAL_BEHIND_BYTES, USUAL_TIMEOUT_MS, draw_space, some, stream,
 };
 use crate::events::Place;
-use crate::faults::{DiskFault, Draw, Fault, Kind as FaultKind, MS, Order, SECOND};
+use crate::faults::{Cut, DiskFault, Draw, Fault, Kind as FaultKind, MS, Order, SECOND};
 use crate::operation::Kind;
 use crate::promise::{Durability, Protocol, Space};
 use crate::random::Random;
@@ -25,7 +25,8 @@ impl Scenario {
         settings: &Settings,
         random: &mut Random,
     ) -> (Option<u8>, Option<Place>) {
-        let dynamic = random.percent(25).then_some(self.spaces.len());
+        let is_drawn = random.percent(25) || self.planted.has(PlantedFault::FloorForgotten);
+        let dynamic = is_drawn.then_some(self.spaces.len());
         if let Some(index) = dynamic {
             let mut space = draw_space(index, self.nodes, settings, random);
             space.is_created = true;
@@ -81,6 +82,29 @@ impl Scenario {
         for space in there {
             space.kinds.extend(std::iter::repeat_n(Kind::Across, times));
             space.kinds.push(Kind::ReadAcross);
+        }
+    }
+
+    /// In some clusters nodes are cut off from the control leader, but not from all others, while a keyspace is made: they may lead
+    /// groups that lose keys to it.
+    pub(super) fn draw_moves(&mut self) {
+        let mut random = Random::new(self.seed, stream::MOVES);
+        let created =
+            self.faults.iter().flatten().find(|it| matches!(it.kind, FaultKind::Order(Order::Create { .. })));
+        let Some(created_at) = created.map(|fault| fault.at) else { return };
+        let finds = self.planted.has(PlantedFault::FloorForgotten);
+        let is_planted = self.planted != Planted::default() && !finds;
+        if self.nodes < 3 || is_planted || !(finds || random.percent(50)) {
+            return;
+        }
+        for _ in 0..random.between(2, 8) {
+            let at = (created_at + random.below(4 * SECOND)).saturating_sub(SECOND).min(self.length_us - 1);
+            let all = ((1u64 << self.nodes) - 1) as u8;
+            let mask = random.between(1, u64::from(all) - 1) as u8;
+            let cut = Cut::Bridge(mask, random.below(self.nodes.into()) as Place);
+            let us = random.scaled(200 * MS, 4 * SECOND);
+            self.faults
+                .push(Some(Fault { at, kind: FaultKind::Partition { cut, noticed_us: None, us, times: 1 } }));
         }
     }
 

