@@ -1,22 +1,24 @@
 //! Transactions over several groups: what this node coordinates for its clients, and what it does as the leader of groups that
 //! take part. `docs/design/transactions.md` has the protocol, and why it is right.
 //!
-//! `plan` divides a request and joins the replies; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
+//! `plan` divides a request and joins the replies; `merging` makes one transaction of what waits on a connection; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
 //! leader knows of locked keys before its table does.
 
 pub(crate) mod list;
+mod merging;
 pub(crate) mod plan;
 
 use crate::context::Context;
-use crate::context::routing::CROSSSLOT;
+use crate::context::routing::{CROSSSLOT, MOVED};
 use crate::groups::Group;
 use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
-use crate::session::{ClientId, Pending};
+use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
 use kv::codec::Reader;
 use kv::{Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
+use merging::{Connections, Merged};
 use plan::{Divided, SHARED_KEYS_MAX, Whole};
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
@@ -47,9 +49,13 @@ pub(crate) struct TwoPhase {
     /// There is none before this start of the node is in the map.
     coordinator: Option<Coordinator>,
     resolver: Resolver,
-    /// The clients' requests that are under way, by number.
-    requests: BTreeMap<u64, (Ticket, Divided)>,
+    /// The clients' requests that are under way, by number: one number for those that are merged.
+    requests: BTreeMap<u64, Merged>,
     newest_request: u64,
+    /// The order of each connection's requests.
+    connections: Connections,
+    /// Clients whose requests over several groups have ended while another request waited behind them.
+    released: Vec<ClientId>,
     /// The records that have no outcome yet, by the number of their tickets.
     questions: BTreeMap<u64, Question>,
     newest_question: u64,
@@ -78,6 +84,8 @@ impl TwoPhase {
             resolver: Resolver::new(planted),
             requests: BTreeMap::new(),
             newest_request: 0,
+            connections: Connections::default(),
+            released: Vec::new(),
             questions: BTreeMap::new(),
             newest_question: 0,
             lists: BTreeMap::new(),
@@ -89,7 +97,8 @@ impl TwoPhase {
 
     // Coordinating.
 
-    /// Begins a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone.
+    /// Takes a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone. It begins with
+    /// the end of the turn's input, or when what the client has asked before is over.
     ///
     /// # Errors
     /// The error for the client: nothing was begun.
@@ -110,32 +119,117 @@ impl TwoPhase {
             return Err(CROSSSLOT.to_owned());
         }
         divided.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
-        let shares = divided.shares().ok_or(CROSSSLOT)?;
-        if self.coordinator.is_none() {
-            self.coordinator = coordinator(cx);
-        }
-        let Some(coordinator) = &mut self.coordinator else {
-            let why = cx.admission.explanation();
-            return Err(format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again"));
-        };
-        let deciding = deciding(cx, divided.groups());
-        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
-        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
+        divided.shares().ok_or(CROSSSLOT)?;
+        self.coordinator_here(cx)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
-        // The client's next request sees what this one has done.
-        session.close_gate();
+        // What the node carries out with the reply comes before the client's next request, and so does all that a part of the server
+        // asks, which has no input to be held.
+        let has_node_items = matches!(&pending, Some(Pending::Exec { items, .. })
+            if items.iter().any(|item| matches!(item, Item::Node(_))));
+        if has_node_items || session.is_internal() {
+            session.close_gate();
+        }
         divided.written().for_each(|group| session.wrote(group));
         if let Some(pending) = pending {
             session.expect(pending);
         }
-        let ticket = session.begin(false);
-        self.newest_request += 1;
-        self.requests.insert(self.newest_request, (ticket, divided));
+        let tickets = vec![session.begin(false)];
+        session.divides = true;
+        cx.counters.transaction_requests += 1;
+        cx.gates.set(Gate::Divided, true);
+        let (since, map_version) = (cx.now.unix_ms, cx.map.version);
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let is_alone = false;
+        self.connections.add(Merged { divided, tickets, since, deadline_us, map_version, is_alone });
+        Ok(())
+    }
+
+    /// The coordinator of this start of the node.
+    ///
+    /// # Errors
+    /// The error for a client: this start is not in the map yet.
+    fn coordinator_here(&mut self, cx: &Context) -> Result<&mut Coordinator, String> {
+        if self.coordinator.is_none() {
+            self.coordinator = coordinator(cx);
+        }
+        self.coordinator.as_mut().ok_or_else(|| {
+            let why = cx.admission.explanation();
+            format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again")
+        })
+    }
+
+    /// Whether requests wait for [`TwoPhase::begin_free`].
+    #[inline]
+    pub(crate) fn has_free(&self, cx: &Context) -> bool {
+        self.connections.has_free(|ticket| is_first(cx, ticket))
+    }
+
+    /// Begins the next transaction of each connection that has none under way.
+    #[cold]
+    pub(crate) fn begin_free(&mut self, cx: &mut Context) {
+        while self.has_free(cx) {
+            for client in self.connections.take_free(|ticket| is_first(cx, ticket)) {
+                let Some(merged) = self.connections.next(client) else {
+                    self.release(cx, ClientId::from_bits(client));
+                    continue;
+                };
+                let tickets = merged.tickets.clone();
+                if let Err(error) = self.start(cx, merged) {
+                    self.connections.end(client);
+                    for ticket in tickets {
+                        cx.complete_with_error(ticket, 0, Outcome::Refused, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// The error for the client: nothing was begun.
+    fn start(&mut self, cx: &mut Context, merged: Merged) -> Result<(), String> {
+        if cx.now.monotonic_us >= merged.deadline_us {
+            return Err(LATE.to_owned());
+        }
+        let divided = &merged.divided;
+        if merged.map_version != cx.map.version && !divided.is_still(|group, it| cx.belongs(group, it)) {
+            return Err(MOVED.to_owned());
+        }
+        let shares = divided.shares().ok_or(CROSSSLOT)?;
+        let deciding = deciding(cx, divided.groups());
+        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
+        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
+        let request = (self.newest_request + 1, merged.since);
         let mut actions = Vec::new();
-        coordinator.begin((self.newest_request, cx.now.unix_ms), planned, deadline_us, &mut actions);
+        self.coordinator_here(cx)?.begin(request, planned, merged.deadline_us, &mut actions);
+        cx.counters.transactions_begun += 1;
+        self.newest_request += 1;
+        self.requests.insert(self.newest_request, merged);
         self.carry_out(cx, None, actions);
         Ok(())
+    }
+
+    /// A client has no request over several groups without a reply any more: what it has asked behind them goes on.
+    fn release(&mut self, cx: &mut Context, client: ClientId) {
+        cx.gates.set(Gate::Divided, !self.connections.is_empty());
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.divides = false;
+            if session.is_held_back() {
+                self.released.push(client);
+            }
+        }
+    }
+
+    /// Whether requests that waited behind transactions may go on.
+    #[inline]
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// Takes the clients whose requests may go on.
+    pub(crate) fn take_released(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.released)
     }
 
     /// Takes the outcome of a record.
@@ -150,14 +244,19 @@ impl TwoPhase {
                 let Some(coordinator) = &mut self.coordinator else { return };
                 if let (Outcome::Done { offset, .. }, What::Prepare) = (result, asked.what)
                     && let Some(request) = coordinator.ticket_of(asked.id)
-                    && let Some((ticket, _)) = self.requests.get(&request)
+                    && let Some(merged) = self.requests.get(&request)
                 {
-                    saw(cx, *ticket, group, offset);
+                    saw(cx, merged.tickets[0], group, offset);
                 }
                 coordinator.answered(group, asked, (result, reply), now_us, &mut actions);
             }
         }
         self.carry_out(cx, holder, actions);
+        if let Some(coordinator) = &mut self.coordinator {
+            cx.counters.transactions_repeated += coordinator.take_repeated();
+        }
+        // What comes next on a connection stands behind the end of the last one in the groups' logs.
+        self.begin_free(cx);
     }
 
     fn carry_out(&mut self, cx: &mut Context, holder: Option<u16>, actions: Vec<Action>) {
@@ -184,16 +283,32 @@ impl TwoPhase {
         self.find_due(cx);
     }
 
-    /// Answers a client's request.
+    /// Answers a client's request, or those that were merged.
     fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
-        let Some((ticket, divided)) = self.requests.remove(&request) else { return };
+        let Some(merged) = self.requests.remove(&request) else { return };
+        if merged.tickets.len() > 1
+            && let Ended::Refused(error) = &ended
+            && !error.is_empty()
+        {
+            cx.counters.transactions_refused += 1;
+            return self.connections.separate(merged);
+        }
+        let Merged { divided, tickets, .. } = merged;
+        self.connections.end(tickets[0].client);
         let group = divided.groups().next().unwrap_or(0);
         let done = Outcome::Done { version: 0, offset: 0 };
+        *match &ended {
+            Ended::Done(_) => &mut cx.counters.transactions_committed,
+            Ended::Changed | Ended::Refused(_) => &mut cx.counters.transactions_refused,
+            Ended::Unknown => &mut cx.counters.transactions_unknown,
+        } += 1;
         let mut replies = ReplyBuffer::new();
         let result = match ended {
             Ended::Done(shares) => {
-                replies = divided.join(&shares);
-                done
+                for (ticket, replies) in tickets.into_iter().zip(divided.join(&shares)) {
+                    cx.complete_with(ticket, group, done, replies);
+                }
+                return;
             }
             Ended::Changed => {
                 replies.push(Reply::NullArray);
@@ -213,7 +328,11 @@ impl TwoPhase {
                 Outcome::Unknown
             }
         };
-        cx.complete_with(ticket, group, result, replies);
+        for ticket in tickets {
+            let mut own = ReplyBuffer::new();
+            own.extend_encoded(replies.as_bytes());
+            cx.complete_with(ticket, group, result, own);
+        }
     }
 
     // Taking part.
@@ -291,7 +410,12 @@ impl TwoPhase {
 
     /// Whether all transactions that this node coordinates are over in all of their groups.
     pub(crate) fn is_settled(&self) -> bool {
-        self.coordinator.as_ref().is_none_or(Coordinator::is_empty)
+        self.connections.is_empty() && self.coordinator.as_ref().is_none_or(Coordinator::is_empty)
+    }
+
+    /// Whether requests over several groups are without a reply.
+    pub(crate) fn are_any(&self) -> bool {
+        !self.connections.is_empty()
     }
 
     // From time to time.
@@ -318,6 +442,7 @@ impl TwoPhase {
             coordinator.tick(now_us, &mut actions);
         }
         self.carry_out(cx, None, actions);
+        self.begin_free(cx);
         if now_us >= self.looked_us + LOOK_US {
             self.looked_us = now_us;
             self.look(cx);
@@ -390,6 +515,13 @@ fn is_caching(cx: &Context, client: ClientId) -> bool {
 /// newer map: it may have prepared what others hold.
 fn was_dropped(cx: &Context, group: u16) -> bool {
     cx.groups.get(group).is_none() && u32::from(group) < cx.map.next_group
+}
+
+/// Whether all that a client has asked before a request has its reply. What waits for a locked key, or for a leader, must not be
+/// overtaken.
+fn is_first(cx: &Context, ticket: Ticket) -> bool {
+    let session = cx.clients.sessions.get(ClientId::from_bits(ticket.client));
+    session.is_none_or(|session| !session.has_earlier(ticket.sequence))
 }
 
 /// Notes what a client has seen of a group.
