@@ -160,6 +160,18 @@ pub struct Counters {
     pub long_writes: u64,
     /// Replies that were sent to other nodes in parts.
     pub long_replies: u64,
+    /// Requests of clients over several groups.
+    pub transaction_requests: u64,
+    /// Transactions over several groups that were begun for them: one may be for several requests.
+    pub transactions_begun: u64,
+    /// Those that were committed.
+    pub transactions_committed: u64,
+    /// Those of which nothing was done.
+    pub transactions_refused: u64,
+    /// Those whose outcome this node does not know.
+    pub transactions_unknown: u64,
+    /// How often one was begun again, since another one was in the way.
+    pub transactions_repeated: u64,
     /// What clients were refused for lack of rights: to a command, a key, a channel, a database.
     pub denied: [u64; 4],
 }

@@ -10,18 +10,21 @@ use crate::operation::{Operation, Reply};
 use std::collections::VecDeque;
 use wire::resp::ArgumentsBuffer;
 
-/// The transaction in progress on a client's connection to its node. Requests that arrive during it wait.
+/// The transaction in progress on a client's connection to its node. Requests that arrive during it wait, or are sent behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     pub(crate) current: Option<Current>,
+    /// What is sent already, and has its replies behind those of `current`.
+    pub(crate) behind: VecDeque<Current>,
     pub(crate) later: VecDeque<Operation>,
 }
 
-/// A transaction in progress.
+/// A transaction in progress, or a request behind one.
 #[derive(Debug)]
 pub(crate) enum Current {
     Watching(Conversation),
     Across(Across),
+    Single,
 }
 
 /// One transaction.

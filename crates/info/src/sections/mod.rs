@@ -290,6 +290,12 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("waiting_commands", stats.waiting);
     fields.put("long_writes", counters.long_writes);
     fields.put("long_replies", counters.long_replies);
+    fields.put("transaction_requests", counters.transaction_requests);
+    fields.put("transactions_begun", counters.transactions_begun);
+    fields.put("transactions_committed", counters.transactions_committed);
+    fields.put("transactions_refused", counters.transactions_refused);
+    fields.put("transactions_unknown", counters.transactions_unknown);
+    fields.put("transactions_repeated", counters.transactions_repeated);
     fields.put("dropped_messages", counters.messages_dropped);
 }
 

@@ -208,6 +208,17 @@ impl Draft {
         true
     }
 
+    /// Adds the commands of another draft behind its own.
+    ///
+    /// # Panics
+    /// When the other one watches keys.
+    pub fn append(&mut self, other: &Draft) {
+        assert_eq!(other.watched_count, 0, "what watches keys is a transaction of its own");
+        self.commands.extend_from_slice(&other.commands);
+        self.command_count += other.command_count;
+        self.writes |= other.writes;
+    }
+
     /// Bytes added so far.
     pub fn bytes(&self) -> usize {
         self.watched.len() + self.commands.len()

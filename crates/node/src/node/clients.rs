@@ -160,7 +160,8 @@ impl Node {
     /// A client has closed its connection. Returns true if it was waiting for a lock, for elements or for the end of a pause.
     pub fn hang_up(&mut self, client: ClientId) -> bool {
         let Some(session) = self.cx.clients.sessions.get(client) else { return false };
-        if session.is_held_back() {
+        // What waits behind the client's own transactions has not long to wait, and was asked before the client left.
+        if session.is_held_back() && !session.divides {
             self.disconnect(client);
             return true;
         }

@@ -434,6 +434,18 @@ impl Node {
         }
     }
 
+    /// Takes the requests that waited behind transactions of their clients.
+    #[cold]
+    pub(super) fn take_released(&mut self) {
+        for client in self.two_phase.take_released() {
+            let session = self.cx.clients.sessions.get_mut(client);
+            if let Some(request) = session.and_then(Session::take_held_back) {
+                self.request(client, request.as_arguments());
+            }
+            self.cx.clients.list(client);
+        }
+    }
+
     /// Whether [`Node::measure`] should be called, since a command has ended that may have taken long.
     #[inline]
     pub fn is_measuring(&self) -> bool {

@@ -434,6 +434,7 @@ impl Node {
     fn gates_show_the_state_of_components(&self) {
         let gates = self.cx.gates;
         for (gate, is_closed) in [
+            (Gate::Divided, self.two_phase.are_any()),
             (Gate::Pause, self.cx.clients.pause.is_on()),
             (Gate::Monitors, !self.cx.clients.monitors.is_empty()),
             (Gate::Coding, self.coding.is_on()),

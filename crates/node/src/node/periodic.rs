@@ -57,6 +57,15 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
             node.take_held();
         }
     });
+    each(
+        Begin,
+        |node| node.at_once(node.two_phase.has_released()),
+        |node| {
+            if node.two_phase.has_released() {
+                node.take_released();
+            }
+        },
+    );
     each(Begin, |node| node.cx.clients.delayed_until_us(), Node::send_delayed);
     each(
         Begin,
@@ -87,6 +96,16 @@ fn each_periodic(mut each: impl FnMut(Phase, fn(&Node) -> u64, fn(&mut Node))) {
         },
     );
 
+    each(
+        Flush,
+        |node| node.at_once(node.two_phase.has_free(&node.cx)),
+        |node| {
+            if node.two_phase.has_free(&node.cx) {
+                node.two_phase.begin_free(&mut node.cx);
+                node.carry_out_calls();
+            }
+        },
+    );
     each(Flush, NEVER, |node| node.coding.flush(&mut node.cx));
     each(Flush, |node| node.long.wakeup_us(), |node| node.long.flush(&mut node.cx));
 

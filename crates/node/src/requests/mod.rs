@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, Sent};
 use crate::groups::Group;
 use crate::session::gates::{Gate, Gates};
-use crate::session::{ClientId, Pending, Standing};
+use crate::session::{ClientId, Pending, Session, Standing};
 use crate::waits;
 use cluster::control::ChangeError;
 use cluster::setting::Setting as _;
@@ -117,9 +117,10 @@ type Stops = fn(&mut Admission<'_>) -> bool;
 
 /// The gates before a command is taken, in their order, each with what a command does that meets it closed. A client learns
 /// nothing of what it may not see: rights come first. What is held is not shown to monitors before it is taken.
-const GATES: [(Gate, Stops); 6] = [
+const GATES: [(Gate, Stops); 7] = [
     (Gate::Rights, |it| it.lacks_rights()),
     (Gate::Listening, |it| it.disturbs_listening()),
+    (Gate::Divided, |it| it.waits_behind_transactions()),
     (Gate::Database, |it| it.lacks_database()),
     (Gate::Pause, |it| it.is_paused()),
     (Gate::Functions, |it| it.comes_too_early()),
@@ -127,7 +128,7 @@ const GATES: [(Gate, Stops); 6] = [
 ];
 
 /// The gates of [`GATES`] that components close for all commands.
-const OF_COMPONENTS: Gates = Gates::of(&[Gate::Pause, Gate::Monitors]);
+const OF_COMPONENTS: Gates = Gates::of(&[Gate::Divided, Gate::Pause, Gate::Monitors]);
 
 impl Admission<'_> {
     #[inline(never)]
@@ -160,6 +161,45 @@ impl Admission<'_> {
             session.hold_messages();
         }
         false
+    }
+
+    /// Whether the command waits until its client's transactions over several groups are over. Those of the same kind join them.
+    fn waits_behind_transactions(&mut self) -> bool {
+        let Some(session) = self.cx.clients.sessions.get(self.client) else { return true };
+        if !session.divides || session.is_internal() || self.joins(session) {
+            return false;
+        }
+        if let Some(session) = self.cx.clients.sessions.get_mut(self.client) {
+            session.hold_back(self.arguments);
+        }
+        // It is counted when it is taken.
+        self.cx.counters.commands -= 1;
+        true
+    }
+
+    /// Whether the command is a request over several groups, or a step towards one that is answered at once.
+    fn joins(&self, session: &Session) -> bool {
+        let Admission { cx, client, found, arguments, .. } = self;
+        let is_spread = |command: &Command<'_>| {
+            let mut has_key = false;
+            command.for_each_key(|_| has_key = true);
+            has_key && cx.group_of(*client, command).is_none()
+        };
+        if session.is_gathering() && !ends_or_escapes_a_transaction(found.spec.handler) {
+            return true;
+        }
+        match found.spec.handler {
+            Handler::Node(NodeCommand::Transaction(TransactionCommand::Multi)) => true,
+            Handler::Node(NodeCommand::Transaction(TransactionCommand::Exec)) => {
+                let gathered = session.transaction.as_ref().filter(|gathered| gathered.is_open);
+                gathered.is_some_and(|it| is_spread(&Command::Transaction(it.draft.transaction())))
+            }
+            Handler::Data(parse) if found.spec.wait.is_none() => {
+                let (mut scratch, context) = (Vec::new(), cx.parsed_with(session.database));
+                parse(*arguments, &mut scratch, &context).is_ok_and(|command| is_spread(&command))
+            }
+            _ => false,
+        }
     }
 
     /// Whether the command waits for its database, which its first use creates.
@@ -675,6 +715,9 @@ mod tests {
     #[test]
     fn the_gates_before_a_command_stand_in_this_order() {
         use Gate::*;
-        assert_eq!(GATES.map(|(gate, _)| gate), [Rights, Listening, Database, Pause, Functions, Monitors]);
+        assert_eq!(
+            GATES.map(|(gate, _)| gate),
+            [Rights, Listening, Divided, Database, Pause, Functions, Monitors]
+        );
     }
 }

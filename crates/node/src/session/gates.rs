@@ -16,6 +16,8 @@ pub(crate) enum Gate {
     Rights,
     /// The client is subscribed to channels.
     Listening,
+    /// Transactions over several groups that clients have asked for are under way: their later requests wait.
+    Divided,
     /// The client has selected another database than the first.
     Database,
     /// `CLIENT PAUSE` is on.

@@ -116,7 +116,9 @@ pub(crate) struct Session {
     /// The request of this client that waits for a lock or for elements: no more requests are taken from it
     /// until that wait ends.
     pub(crate) wait: Option<u64>,
-    /// A request that a pause holds: no more requests are taken from the client until the pause is over.
+    /// Requests over several groups have no reply yet. Others wait for these, but for those that join them.
+    pub(crate) divides: bool,
+    /// A request that waits before it is taken: no more are taken from the client until then.
     held_back: Option<Box<ArgumentsBuffer>>,
     /// Bytes of the client's input that are not taken yet, and room for more, as the driver last reported.
     input_bytes: (usize, usize),
@@ -201,6 +203,7 @@ impl Session {
             generation: 0,
             pending: VecDeque::new(),
             wait: None,
+            divides: false,
             held_back: None,
             input_bytes: (0, 0),
             subscriptions: None,

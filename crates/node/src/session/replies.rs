@@ -186,6 +186,11 @@ impl Session {
         self.slots.len() == 1 && self.first == sequence
     }
 
+    /// Whether a request that has begun before this one has no reply yet.
+    pub(crate) fn has_earlier(&self, sequence: u64) -> bool {
+        self.first < sequence
+    }
+
     /// Whether requests have begun after this one.
     pub(crate) fn has_later(&self, sequence: u64) -> bool {
         self.first + self.slots.len() as u64 > sequence + 1

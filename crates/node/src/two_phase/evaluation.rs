@@ -112,6 +112,11 @@ impl Evaluation {
         self.locks.keys().copied()
     }
 
+    /// Whether all of its keys are still in their groups.
+    pub(crate) fn is_still(&self, belongs: impl Fn(u16, &Command<'_>) -> bool) -> bool {
+        self.locks.iter().all(|(group, draft)| belongs(*group, &Command::Transaction(draft.transaction())))
+    }
+
     /// Carries out the request on what the groups have returned, and finds what each of them has to do. `draw`: a random number.
     pub(crate) fn evaluate(&mut self, found: &[Found], draw: u64) -> Evaluated {
         match self.try_evaluate(found, draw) {

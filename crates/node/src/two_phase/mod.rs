@@ -1,24 +1,27 @@
 //! Transactions over several groups: what this node coordinates for its clients, and what it does as the leader of groups that
 //! take part. `docs/design/transactions.md` has the protocol, and why it is right.
 //!
-//! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
+//! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `merging`
+//! makes one transaction of what waits on a connection; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
 //! leader knows of locked keys before its table does.
 
 pub(crate) mod evaluation;
 pub(crate) mod list;
+mod merging;
 pub(crate) mod plan;
 
 use crate::context::Context;
-use crate::context::routing::CROSSSLOT;
+use crate::context::routing::{CROSSSLOT, MOVED};
 use crate::groups::Group;
 use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
-use crate::session::{ClientId, Pending};
+use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
 use evaluation::Evaluation;
 use kv::codec::Reader;
 use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
+use merging::{Connections, Merged, Work};
 use plan::{Divided, Whole};
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
@@ -49,13 +52,15 @@ pub(crate) struct TwoPhase {
     /// There is none before this start of the node is in the map.
     coordinator: Option<Coordinator>,
     resolver: Resolver,
-    /// The clients' requests that are under way, by number.
-    requests: BTreeMap<u64, (Ticket, Divided)>,
-    /// Those that are carried out here.
-    evaluations: BTreeMap<u64, (Ticket, Evaluation)>,
+    /// The clients' requests that are under way, by number: one number for those that are merged.
+    requests: BTreeMap<u64, Merged>,
     /// What scripts have published that were carried out here.
     announced: Vec<Announcement>,
     newest_request: u64,
+    /// The order of each connection's requests.
+    connections: Connections,
+    /// Clients whose requests over several groups have ended while another request waited behind them.
+    released: Vec<ClientId>,
     /// The records that have no outcome yet, by the number of their tickets.
     questions: BTreeMap<u64, Question>,
     newest_question: u64,
@@ -66,12 +71,6 @@ pub(crate) struct TwoPhase {
     looked_us: u64,
     /// When [`TwoPhase::tick`] has something to do.
     due_us: u64,
-}
-
-/// What the reply of a request is made from.
-enum Made {
-    OfShares(Divided),
-    Here(ReplyBuffer),
 }
 
 /// A record that was handed to a group.
@@ -89,9 +88,10 @@ impl TwoPhase {
             coordinator: None,
             resolver: Resolver::new(planted),
             requests: BTreeMap::new(),
-            evaluations: BTreeMap::new(),
             announced: Vec::new(),
             newest_request: 0,
+            connections: Connections::default(),
+            released: Vec::new(),
             questions: BTreeMap::new(),
             newest_question: 0,
             lists: BTreeMap::new(),
@@ -103,7 +103,8 @@ impl TwoPhase {
 
     // Coordinating.
 
-    /// Begins a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone.
+    /// Takes a client's request over several groups, whose reply is `pending`, or made from the groups' replies alone. It begins with
+    /// the end of the turn's input, or when what the client has asked before is over.
     ///
     /// # Errors
     /// The error for the client: nothing was begun.
@@ -115,39 +116,11 @@ impl TwoPhase {
         pending: Option<Pending>,
     ) -> Result<(), String> {
         let divided = divided.map_err(Whole::explanation)?;
-        if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
-            return Err(CROSSSLOT.to_owned());
-        }
-        divided.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
-        let shares = divided.shares().ok_or(CROSSSLOT)?;
-        if self.coordinator.is_none() {
-            self.coordinator = coordinator(cx);
-        }
-        let Some(coordinator) = &mut self.coordinator else {
-            let why = cx.admission.explanation();
-            return Err(format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again"));
-        };
-        let deciding = deciding(cx, divided.groups());
-        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
-        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
-        let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
-        // The client's next request sees what this one has done.
-        session.close_gate();
-        divided.written().for_each(|group| session.wrote(group));
-        if let Some(pending) = pending {
-            session.expect(pending);
-        }
-        let ticket = session.begin(false);
-        self.newest_request += 1;
-        self.requests.insert(self.newest_request, (ticket, divided));
-        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        let mut actions = Vec::new();
-        coordinator.begin((self.newest_request, cx.now.unix_ms), planned, deadline_us, &mut actions);
-        self.carry_out(cx, None, actions);
-        Ok(())
+        divided.shares().ok_or(CROSSSLOT)?;
+        self.take(cx, client, Work::Divided(divided), pending)
     }
 
-    /// Begins a client's request that is carried out here, whose reply is `pending`, or made from its own alone.
+    /// As [`TwoPhase::begin`], of a request that is carried out here.
     ///
     /// # Errors
     /// The error for the client: nothing was begun.
@@ -158,33 +131,112 @@ impl TwoPhase {
         evaluation: Evaluation,
         pending: Option<Pending>,
     ) -> Result<(), String> {
+        self.take(cx, client, Work::Evaluation(Box::new(evaluation)), pending)
+    }
+
+    fn take(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        work: Work,
+        pending: Option<Pending>,
+    ) -> Result<(), String> {
         if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
             return Err(CROSSSLOT.to_owned());
         }
-        evaluation.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
-        if self.coordinator.is_none() {
-            self.coordinator = coordinator(cx);
-        }
-        let Some(coordinator) = &mut self.coordinator else {
-            let why = cx.admission.explanation();
-            return Err(format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again"));
-        };
-        let deciding = deciding(cx, evaluation.groups());
-        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
-        let planned: Vec<Planned> = evaluation.shares().into_iter().map(planned).collect();
+        work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
+        self.coordinator_here(cx)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
-        // The client's next request sees what this one has done.
-        session.close_gate();
-        evaluation.groups().for_each(|group| session.wrote(group));
+        // What the node carries out with the reply comes before the client's next request, and so does all that a part of the server
+        // asks, which has no input to be held.
+        let has_node_items = matches!(&pending, Some(Pending::Exec { items, .. })
+            if items.iter().any(|item| matches!(item, Item::Node(_))));
+        if has_node_items || session.is_internal() {
+            session.close_gate();
+        }
+        work.written().into_iter().for_each(|group| session.wrote(group));
         if let Some(pending) = pending {
             session.expect(pending);
         }
-        let ticket = session.begin(false);
-        self.newest_request += 1;
-        self.evaluations.insert(self.newest_request, (ticket, evaluation));
+        let tickets = vec![session.begin(false)];
+        session.divides = true;
+        cx.counters.transaction_requests += 1;
+        cx.gates.set(Gate::Divided, true);
+        let (since, map_version) = (cx.now.unix_ms, cx.map.version);
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let is_alone = false;
+        self.connections.add(Merged { work, tickets, since, deadline_us, map_version, is_alone });
+        Ok(())
+    }
+
+    /// The coordinator of this start of the node.
+    ///
+    /// # Errors
+    /// The error for a client: this start is not in the map yet.
+    fn coordinator_here(&mut self, cx: &Context) -> Result<&mut Coordinator, String> {
+        if self.coordinator.is_none() {
+            self.coordinator = coordinator(cx);
+        }
+        self.coordinator.as_mut().ok_or_else(|| {
+            let why = cx.admission.explanation();
+            format!("CLUSTERDOWN NOLEADER {why}; nothing was done, try again")
+        })
+    }
+
+    /// Whether requests wait for [`TwoPhase::begin_free`].
+    #[inline]
+    pub(crate) fn has_free(&self, cx: &Context) -> bool {
+        self.connections.has_free(|ticket| is_first(cx, ticket))
+    }
+
+    /// Begins the next transaction of each connection that has none under way.
+    #[cold]
+    pub(crate) fn begin_free(&mut self, cx: &mut Context) {
+        while self.has_free(cx) {
+            for client in self.connections.take_free(|ticket| is_first(cx, ticket)) {
+                let Some(merged) = self.connections.next(client) else {
+                    self.release(cx, ClientId::from_bits(client));
+                    continue;
+                };
+                let tickets = merged.tickets.clone();
+                if let Err(error) = self.start(cx, merged) {
+                    self.connections.end(client);
+                    for ticket in tickets {
+                        cx.complete_with_error(ticket, 0, Outcome::Refused, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// The error for the client: nothing was begun.
+    fn start(&mut self, cx: &mut Context, merged: Merged) -> Result<(), String> {
+        if cx.now.monotonic_us >= merged.deadline_us {
+            return Err(LATE.to_owned());
+        }
+        let work = &merged.work;
+        if merged.map_version != cx.map.version && !work.is_still(|group, it| cx.belongs(group, it)) {
+            return Err(MOVED.to_owned());
+        }
+        let shares = work.shares().ok_or(CROSSSLOT)?;
+        let deciding = deciding(cx, work.groups());
+        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
+        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
+        let request = (self.newest_request + 1, merged.since);
         let mut actions = Vec::new();
-        coordinator.begin_locking((self.newest_request, cx.now.unix_ms), planned, deadline_us, &mut actions);
+        let coordinator = self.coordinator_here(cx)?;
+        match work {
+            Work::Divided(_) => coordinator.begin(request, planned, merged.deadline_us, &mut actions),
+            Work::Evaluation(_) => {
+                coordinator.begin_locking(request, planned, merged.deadline_us, &mut actions);
+            }
+        }
+        cx.counters.transactions_begun += 1;
+        self.newest_request += 1;
+        self.requests.insert(self.newest_request, merged);
         self.carry_out(cx, None, actions);
         Ok(())
     }
@@ -192,6 +244,28 @@ impl TwoPhase {
     /// Takes what scripts have published that were carried out here.
     pub(crate) fn take_announced(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announced)
+    }
+
+    /// A client has no request over several groups without a reply any more: what it has asked behind them goes on.
+    fn release(&mut self, cx: &mut Context, client: ClientId) {
+        cx.gates.set(Gate::Divided, !self.connections.is_empty());
+        if let Some(session) = cx.clients.sessions.get_mut(client) {
+            session.divides = false;
+            if session.is_held_back() {
+                self.released.push(client);
+            }
+        }
+    }
+
+    /// Whether requests that waited behind transactions may go on.
+    #[inline]
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// Takes the clients whose requests may go on.
+    pub(crate) fn take_released(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.released)
     }
 
     /// Takes the outcome of a record.
@@ -206,15 +280,19 @@ impl TwoPhase {
                 let Some(coordinator) = &mut self.coordinator else { return };
                 if let (Outcome::Done { offset, .. }, What::Lock | What::Prepare) = (result, asked.what)
                     && let Some(request) = coordinator.ticket_of(asked.id)
+                    && let Some(merged) = self.requests.get(&request)
                 {
-                    let ticket = self.requests.get(&request).map(|(ticket, _)| ticket);
-                    let ticket = ticket.or(self.evaluations.get(&request).map(|(ticket, _)| ticket));
-                    ticket.iter().for_each(|ticket| saw(cx, **ticket, group, offset));
+                    saw(cx, merged.tickets[0], group, offset);
                 }
                 coordinator.answered(group, asked, (result, reply), now_us, &mut actions);
             }
         }
         self.carry_out(cx, holder, actions);
+        if let Some(coordinator) = &mut self.coordinator {
+            cx.counters.transactions_repeated += coordinator.take_repeated();
+        }
+        // What comes next on a connection stands behind the end of the last one in the groups' logs.
+        self.begin_free(cx);
     }
 
     fn carry_out(&mut self, cx: &mut Context, holder: Option<u16>, actions: Vec<Action>) {
@@ -238,7 +316,8 @@ impl TwoPhase {
                 }
                 Action::Evaluate { ticket, id, found } => {
                     let Some(coordinator) = &mut self.coordinator else { continue };
-                    let Some((_, evaluation)) = self.evaluations.get_mut(&ticket) else {
+                    let work = self.requests.get_mut(&ticket).map(|merged| &mut merged.work);
+                    let Some(Work::Evaluation(evaluation)) = work else {
                         unreachable!("only such a request has its keys locked first")
                     };
                     let mut actions = Vec::new();
@@ -251,30 +330,37 @@ impl TwoPhase {
         self.find_due(cx);
     }
 
-    /// Answers a client's request.
+    /// Answers a client's request, or those that were merged.
     fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
-        let (ticket, group, made);
-        if let Some((begun, divided)) = self.requests.remove(&request) {
-            (ticket, group) = (begun, divided.groups().next().unwrap_or(0));
-            made = Made::OfShares(divided);
-        } else if let Some((begun, evaluation)) = self.evaluations.remove(&request) {
-            (ticket, group) = (begun, evaluation.groups().next().unwrap_or(0));
-            made = Made::Here(evaluation.into_reply());
-        } else {
-            return;
+        let Some(merged) = self.requests.remove(&request) else { return };
+        if merged.tickets.len() > 1
+            && let Ended::Refused(error) = &ended
+            && !error.is_empty()
+        {
+            cx.counters.transactions_refused += 1;
+            return self.connections.separate(merged);
         }
+        let Merged { work, tickets, .. } = merged;
+        self.connections.end(tickets[0].client);
+        let group = work.groups().next().unwrap_or(0);
         let done = Outcome::Done { version: 0, offset: 0 };
+        *match &ended {
+            Ended::Done(_) => &mut cx.counters.transactions_committed,
+            Ended::Changed | Ended::Refused(_) => &mut cx.counters.transactions_refused,
+            Ended::Unknown => &mut cx.counters.transactions_unknown,
+        } += 1;
         let mut replies = ReplyBuffer::new();
         let result = match ended {
             Ended::Done(shares) => {
-                replies = match made {
-                    Made::OfShares(divided) => divided.join(&shares),
-                    Made::Here(mut reply) => {
-                        self.announced.extend(reply.take_announcements());
-                        reply
-                    }
+                let replies = match work {
+                    Work::Divided(divided) => divided.join(&shares),
+                    Work::Evaluation(evaluation) => vec![evaluation.into_reply()],
                 };
-                done
+                for (ticket, mut replies) in tickets.into_iter().zip(replies) {
+                    self.announced.extend(replies.take_announcements());
+                    cx.complete_with(ticket, group, done, replies);
+                }
+                return;
             }
             Ended::Changed => {
                 replies.push(Reply::NullArray);
@@ -294,7 +380,11 @@ impl TwoPhase {
                 Outcome::Unknown
             }
         };
-        cx.complete_with(ticket, group, result, replies);
+        for ticket in tickets {
+            let mut own = ReplyBuffer::new();
+            own.extend_encoded(replies.as_bytes());
+            cx.complete_with(ticket, group, result, own);
+        }
     }
 
     // Taking part.
@@ -372,7 +462,12 @@ impl TwoPhase {
 
     /// Whether all transactions that this node coordinates are over in all of their groups.
     pub(crate) fn is_settled(&self) -> bool {
-        self.coordinator.as_ref().is_none_or(Coordinator::is_empty)
+        self.connections.is_empty() && self.coordinator.as_ref().is_none_or(Coordinator::is_empty)
+    }
+
+    /// Whether requests over several groups are without a reply.
+    pub(crate) fn are_any(&self) -> bool {
+        !self.connections.is_empty()
     }
 
     // From time to time.
@@ -399,6 +494,7 @@ impl TwoPhase {
             coordinator.tick(now_us, &mut actions);
         }
         self.carry_out(cx, None, actions);
+        self.begin_free(cx);
         if now_us >= self.looked_us + LOOK_US {
             self.looked_us = now_us;
             self.look(cx);
@@ -471,6 +567,13 @@ fn is_caching(cx: &Context, client: ClientId) -> bool {
 /// newer map: it may have prepared what others hold.
 fn was_dropped(cx: &Context, group: u16) -> bool {
     cx.groups.get(group).is_none() && u32::from(group) < cx.map.next_group
+}
+
+/// Whether all that a client has asked before a request has its reply. What waits for a locked key, or for a leader, must not be
+/// overtaken.
+fn is_first(cx: &Context, ticket: Ticket) -> bool {
+    let session = cx.clients.sessions.get(ClientId::from_bits(ticket.client));
+    session.is_none_or(|session| !session.has_earlier(ticket.sequence))
 }
 
 /// Notes what a client has seen of a group.

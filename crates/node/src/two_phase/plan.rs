@@ -1,18 +1,31 @@
-//! How a request over several groups is divided into shares, and how its reply is made from theirs.
+//! How a request over several groups is divided into shares, and how its reply is made from theirs. Several requests of a
+//! connection may be merged into one transaction: then each has its own reply.
 
 use crate::context::routing::CROSSSLOT;
 use kv::codec::Reader;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, Share, Transaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::resp::reply::element_end;
 
 /// The most keys that a request over several groups may name: each is locked by itself.
 pub(crate) const SHARED_KEYS_MAX: usize = 10_000;
 
-/// A request whose keys are in several groups, divided into commands of one group each.
+/// The most bytes of a share to which another request is added. A share that is long itself travels as a long write, which takes
+/// more rounds: requests that wait for each other are not made one.
+pub(crate) const MERGED_BYTES_MAX: usize = 1 << 20;
+
+/// A request whose keys are in several groups, divided into commands of one group each; or several requests, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Divided {
     drafts: BTreeMap<u16, Draft>,
+    /// How the reply of each request is made.
+    forms: Vec<Form>,
+    keys: usize,
+}
+
+/// How the reply of a request is made from its groups' replies.
+#[derive(Debug, Default)]
+struct Form {
     elements: Vec<Element>,
     is_array: bool,
 }
@@ -28,6 +41,19 @@ enum Element {
     Sum(Vec<u16>),
     /// One element for each key, which is in this group.
     Places(Vec<u16>),
+}
+
+impl Element {
+    /// The groups that have a command for it, each once.
+    fn groups(&self) -> Vec<u16> {
+        match self {
+            Element::Of(group) => vec![*group],
+            Element::Ok(groups) | Element::Sum(groups) => groups.clone(),
+            Element::Places(groups) => {
+                groups.iter().copied().collect::<BTreeSet<u16>>().into_iter().collect()
+            }
+        }
+    }
 }
 
 /// Why a request cannot be divided.
@@ -60,7 +86,7 @@ impl Divided {
         command: &Command<'_>,
         group_of: impl Fn(&[u8]) -> u16,
     ) -> Result<Divided, Whole> {
-        let mut divided = Divided::default();
+        let mut divided = Divided { forms: vec![Form::default()], ..Divided::default() };
         divided.push(command, &group_of)?;
         divided.checked()
     }
@@ -74,7 +100,8 @@ impl Divided {
         group_of: impl Fn(&[u8]) -> u16,
         watched_in: impl Fn(u16) -> u64,
     ) -> Result<Divided, Whole> {
-        let mut divided = Divided { is_array: true, ..Divided::default() };
+        let form = Form { is_array: true, ..Form::default() };
+        let mut divided = Divided { forms: vec![form], ..Divided::default() };
         for watched in transaction.watched() {
             let group = group_of(watched.key);
             divided.drafts.entry(group).or_default().watch(watched_in(group), watched);
@@ -83,12 +110,61 @@ impl Divided {
         divided.checked()
     }
 
-    fn checked(self) -> Result<Divided, Whole> {
-        let mut keys = 0;
+    fn checked(mut self) -> Result<Divided, Whole> {
         for draft in self.drafts.values() {
-            Command::Transaction(draft.transaction()).for_each_key(|_| keys += 1);
+            Command::Transaction(draft.transaction()).for_each_key(|_| self.keys += 1);
         }
-        if keys > SHARED_KEYS_MAX { Err(Whole::TooManyKeys) } else { Ok(self) }
+        if self.keys > SHARED_KEYS_MAX { Err(Whole::TooManyKeys) } else { Ok(self) }
+    }
+
+    /// Whether it watches keys: if one has changed, nothing of the transaction is done.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.drafts.values().any(|draft| draft.watched_len() > 0)
+    }
+
+    /// Whether another request may be carried out in the same transaction, behind this one.
+    pub(crate) fn can_take(&self, other: &Divided) -> bool {
+        let is_short = |(group, draft): (&u16, &Draft)| {
+            self.drafts.get(group).map_or(0, Draft::bytes) + draft.bytes() <= MERGED_BYTES_MAX
+        };
+        !self.is_watching()
+            && !other.is_watching()
+            && self.keys + other.keys <= SHARED_KEYS_MAX
+            && other.drafts.iter().all(is_short)
+    }
+
+    /// Adds another request behind this one.
+    ///
+    /// # Panics
+    /// When the other one watches keys.
+    pub(crate) fn merge(&mut self, other: Divided) {
+        other.drafts.iter().for_each(|(group, draft)| self.drafts.entry(*group).or_default().append(draft));
+        self.forms.extend(other.forms);
+        self.keys += other.keys;
+    }
+
+    /// The requests, each by itself again.
+    pub(crate) fn split(self) -> Vec<Divided> {
+        let mut commands: BTreeMap<u16, _> =
+            self.drafts.iter().map(|(group, draft)| (*group, draft.transaction().commands())).collect();
+        let one = |form: Form| {
+            let mut divided = Divided::default();
+            for group in form.elements.iter().flat_map(Element::groups) {
+                let command = commands.get_mut(&group).and_then(Iterator::next).expect("it was put there");
+                command.for_each_key(|_| divided.keys += 1);
+                assert!(divided.drafts.entry(group).or_default().push(&command), "it was a part before");
+            }
+            divided.forms.push(form);
+            divided
+        };
+        self.forms.into_iter().map(one).collect()
+    }
+
+    /// Whether all of its keys are still in the groups that they were divided over.
+    pub(crate) fn is_still(&self, belongs: impl Fn(u16, &Command<'_>) -> bool) -> bool {
+        self.drafts
+            .iter()
+            .all(|(group, draft)| draft.transaction().commands().all(|command| belongs(*group, &command)))
     }
 
     fn push(&mut self, command: &Command<'_>, group_of: &impl Fn(&[u8]) -> u16) -> Result<(), Whole> {
@@ -118,7 +194,7 @@ impl Divided {
                 _ => return Err(Whole::NeedsAll),
             }
         };
-        self.elements.push(element);
+        self.forms.last_mut().expect("a request has a reply").elements.push(element);
         Ok(())
     }
 
@@ -175,11 +251,18 @@ impl Divided {
         self.drafts.iter().filter_map(writes)
     }
 
-    /// Makes the reply from those of the groups' shares.
-    pub(crate) fn join(&self, replies: &[(u16, Vec<u8>)]) -> ReplyBuffer {
-        let mut out = ReplyBuffer::new();
+    /// Makes the reply of each request from those of the groups' shares.
+    pub(crate) fn join(&self, replies: &[(u16, Vec<u8>)]) -> Vec<ReplyBuffer> {
         let mut streams: BTreeMap<u16, Stream<'_>> =
             replies.iter().map(|(group, reply)| (*group, Stream::of(reply))).collect();
+        self.forms.iter().map(|form| form.join(&mut streams)).collect()
+    }
+}
+
+impl Form {
+    /// Makes the reply from what comes next in the groups' replies.
+    fn join(&self, streams: &mut BTreeMap<u16, Stream<'_>>) -> ReplyBuffer {
+        let mut out = ReplyBuffer::new();
         let mut next = |group: &u16| streams.get_mut(group).map_or(&[][..], Stream::next);
         if self.is_array {
             out.array(self.elements.len());
@@ -285,7 +368,7 @@ mod tests {
             (98, encoded(&[Array(1), Array(2), Null, Bulk(b"B")])),
             (99, encoded(&[Array(1), Array(1), Bulk(b"C")])),
         ];
-        let joined = divided.join(&replies);
+        let [joined] = &divided.join(&replies)[..] else { unreachable!("one request, one reply") };
         assert_eq!(joined.as_bytes(), encoded(&[Array(4), Null, Bulk(b"A"), Bulk(b"B"), Bulk(b"C")]));
     }
 
@@ -306,7 +389,7 @@ mod tests {
             (98, encoded(&[Array(3), Ok, Integer(1), Error(b"OOM full")])),
             (99, encoded(&[Array(1), Integer(0)])),
         ];
-        let joined = divided.join(&replies);
+        let [joined] = &divided.join(&replies)[..] else { unreachable!("one request, one reply") };
         assert_eq!(joined.as_bytes(), encoded(&[Array(4), Ok, Integer(2), Ok, Error(b"OOM full")]));
     }
 
@@ -322,5 +405,72 @@ mod tests {
         let keys = List::build(&mut scratch, names.iter().map(Vec::as_slice));
         let too_many = Divided::of_command(&Command::Exists { keys }, group_of);
         assert_eq!(too_many.unwrap_err(), Whole::TooManyKeys);
+    }
+
+    fn two_requests() -> Divided {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let pairs = List::build(&mut first, [&b"a"[..], b"1", b"b", b"2"]);
+        let mut divided =
+            Divided::of_command(&Command::MultiSet { pairs, if_absent: false }, group_of).unwrap();
+        let mut draft = Draft::default();
+        draft.push(&set(b"b", b"3"));
+        draft.push(&Command::MultiGet { keys: List::build(&mut second, [&b"b"[..], b"c", b"b2"]) });
+        let other = Divided::of_transaction(&draft.transaction(), group_of, |_| 0).unwrap();
+        assert!(divided.can_take(&other));
+        divided.merge(other);
+        divided
+    }
+
+    #[test]
+    fn merged_requests_have_each_its_own_reply() {
+        use Reply::{Array, Bulk, Error, Null, Ok};
+        let divided = two_requests();
+        assert_eq!(divided.groups().collect::<Vec<_>>(), [97, 98, 99]);
+        let replies = [
+            (97, encoded(&[Array(1), Ok])),
+            (98, encoded(&[Array(3), Error(b"ERR no"), Ok, Array(2), Bulk(b"3"), Null])),
+            (99, encoded(&[Array(1), Array(1), Bulk(b"C")])),
+        ];
+        let joined = divided.join(&replies);
+        let joined: Vec<&[u8]> = joined.iter().map(ReplyBuffer::as_bytes).collect();
+        let second = encoded(&[Array(2), Ok, Array(3), Bulk(b"3"), Bulk(b"C"), Null]);
+        assert_eq!(joined, [&encoded(&[Error(b"ERR no")])[..], &second]);
+    }
+
+    #[test]
+    fn merged_requests_are_split_as_they_were() {
+        let shares = |divided: &Divided| divided.shares().unwrap();
+        let parts = two_requests().split();
+        assert_eq!(parts.iter().map(|part| part.keys).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(parts[1].groups().collect::<Vec<_>>(), [98, 99]);
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().unwrap();
+        parts.for_each(|part| whole.merge(part));
+        assert_eq!(shares(&whole), shares(&two_requests()));
+    }
+
+    #[test]
+    fn what_would_be_long_or_watches_is_not_merged() {
+        let long = vec![b'v'; MERGED_BYTES_MAX / 2];
+        let setting = |keys: [&[u8]; 2], value: &[u8]| {
+            let mut scratch = Vec::new();
+            let pairs = List::build(&mut scratch, [keys[0], value, keys[1], b"1"]);
+            Divided::of_command(&Command::MultiSet { pairs, if_absent: false }, group_of).unwrap()
+        };
+        let mut divided = setting([b"a", b"b"], &long);
+        assert!(!divided.can_take(&setting([b"a", b"b"], &long)), "the share of a");
+        assert!(divided.can_take(&setting([b"b", b"c"], &long)));
+        divided.merge(setting([b"b", b"c"], b"1"));
+        let mut draft = Draft::default();
+        draft.watch(1, kv::Watched { key: b"a", version: 1, floor: 0 });
+        draft.push(&set(b"b", b"3"));
+        let watching = Divided::of_transaction(&draft.transaction(), group_of, |_| 1).unwrap();
+        assert!(!divided.can_take(&watching) && !watching.can_take(&divided));
+        let names: Vec<Vec<u8>> =
+            (0..SHARED_KEYS_MAX - 3).map(|n| format!("{}", n % 7).into_bytes()).collect();
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, names.iter().map(Vec::as_slice));
+        let many = Divided::of_command(&Command::Exists { keys }, group_of).unwrap();
+        assert!(!divided.can_take(&many), "too many keys");
     }
 }

@@ -309,6 +309,138 @@ fn keys_of_several_keyspaces_change_together() {
     }
 }
 
+/// Sends requests as fast as the node takes them, as a driver does, and returns the replies.
+fn flow(cluster: &mut Cluster, client: Client, lines: &[&str]) -> Vec<String> {
+    for line in lines {
+        cluster.until("input is wanted", |cluster| cluster.node(client.node).wants_input(client.id));
+        cluster.send(client, line);
+    }
+    lines.iter().map(|_| cluster.reply(client)).collect()
+}
+
+/// A number in `INFO stats`.
+fn counted(cluster: &mut Cluster, client: Client, name: &str) -> u64 {
+    let info = cluster.ask(client, "INFO stats").replace("\\r\\n", "\n");
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).expect("the field");
+    line.trim().parse().expect("a number")
+}
+
+#[test]
+fn what_waits_on_a_connection_is_one_transaction_and_each_request_has_its_reply() {
+    let cached = "prefix=c: replication=leader-follower acks=none";
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3", cached];
+    let mut cluster = setup(3, &keyspaces).start();
+    for node in 1..=3 {
+        let client = cluster.client(node);
+        let before = counted(&mut cluster, client, "transactions_begun");
+        let script = "
+            MSET a 1 b:a 2          -> OK
+            MULTI                   -> OK
+            INCR a                  -> QUEUED
+            INCR b:a                -> QUEUED
+            GET a                   -> QUEUED
+            EXEC                    -> [2, 3, \"2\"]
+            MGET b:a a b:a          -> [\"3\", \"2\", \"3\"]
+            GET a                   -> \"2\"
+            INCR b:a                -> 4
+            MSET a x b:a 5          -> OK
+            MULTI                   -> OK
+            INCR a                  -> QUEUED
+            INCR b:a                -> QUEUED
+            EXEC                    -> [-ERR value is not an integer or out of range, 6]
+            MSET a 1 c:a 2          -> -CROSSSLOT
+            EXISTS a b:a b:none     -> 2
+            MULTI                   -> OK
+            PING                    -> QUEUED
+            SET b:a 1               -> QUEUED
+            SET a 1                 -> QUEUED
+            EXEC                    -> [PONG, OK, OK]
+            MULTI                   -> OK
+            GET a                   -> QUEUED
+            EXEC                    -> [\"1\"]
+            WATCH a                 -> OK
+            MULTI                   -> OK
+            MSET a 2 b:a 2          -> QUEUED
+            EXEC                    -> [OK]
+            CLIENT REPLY SKIP       -> none
+            MSET a 3 b:a 3          -> none
+            CLIENT REPLY SKIP       -> none
+            DEL a b:a               -> none
+            MGET a b:a              -> [nil, nil]";
+        let script: Vec<(&str, &str)> =
+            script.lines().filter_map(|line| line.trim().split_once("->")).collect();
+        for (request, _) in &script {
+            cluster.until("input is wanted", |cluster| cluster.node(node).wants_input(client.id));
+            cluster.send(client, request.trim());
+        }
+        for (request, expected) in script.iter().filter(|(_, expected)| expected.trim() != "none") {
+            let reply = cluster.reply(client);
+            assert!(reply.starts_with(expected.trim()), "{request}: {reply}");
+        }
+        let begun = counted(&mut cluster, client, "transactions_begun") - before;
+        // The last two may be one.
+        assert!((5..=6).contains(&begun), "up to MGET, up to EXISTS with PING, then each by itself: {begun}");
+    }
+}
+
+#[test]
+fn what_a_group_refuses_of_merged_requests_is_refused_alone() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus memory_max=200kb"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (client, value) = (cluster.client(2), "v".repeat(300_000));
+    let long = format!("MSET a 2 b:long {value}");
+    let requests = ["MSET a 1 b:a 1", &long, "MSET c 3 b:c 3", "MGET a c"];
+    let replies = flow(&mut cluster, client, &requests);
+    assert_eq!([&replies[0], &replies[2], &replies[3]], ["OK", "OK", "[\"1\", \"3\"]"]);
+    assert_error(&replies[1], "OOM");
+}
+
+#[test]
+fn merged_requests_end_with_the_first_ones_deadline() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let other = cluster.client(1);
+    assert_eq!(cluster.ask(other, "MSET a 0 b:a 0"), "OK");
+    // A share is on its way to the leader.
+    let client = cluster.client(2);
+    cluster.send(client, "MSET a 1 b:a 1");
+    cluster.turns(3);
+    cluster.cut_off(2);
+    let took = cluster.time(|cluster| {
+        cluster.turns(1000);
+        // It waits for the first, and begins too late.
+        cluster.send(client, "MSET a 2 b:a 2");
+        cluster.send(client, "GET a");
+        assert!(!cluster.node(2).wants_input(client.id), "it waits");
+        let reply = cluster.reply(client);
+        assert!(reply.starts_with("-UNKNOWN") || reply.starts_with("-TRYAGAIN"), "{reply}");
+    });
+    assert!((4_500..5_500).contains(&took), "{took}");
+    let took = cluster.time(|cluster| {
+        let reply = cluster.reply(client);
+        let is_refused = reply.starts_with("-TRYAGAIN") || reply.starts_with("-CLUSTERDOWN");
+        assert!(reply.starts_with("-UNKNOWN") || is_refused, "{reply}");
+    });
+    assert!(took < 1_500, "{took}");
+    cluster.reconnect(2);
+    cluster.settle();
+    let values = cluster.ask(other, "MGET a b:a");
+    assert!(["0", "1", "2"].iter().any(|it| values == format!("[\"{it}\", \"{it}\"]")), "{values}");
+}
+
+#[test]
+fn a_client_that_leaves_takes_nothing_back() {
+    let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (client, other) = (cluster.client(3), cluster.client(1));
+    cluster.send(client, "MSET a 1 b:a 1");
+    cluster.turn();
+    cluster.send(client, "MSET a 2 b:a 2");
+    cluster.send(client, "GET a");
+    cluster.close(client);
+    cluster.until("both are done", |cluster| cluster.ask(other, "MGET a b:a") == "[\"2\", \"2\"]");
+}
+
 #[test]
 fn values_move_between_keyspaces() {
     let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus shards=3"];

@@ -56,6 +56,8 @@ pub enum Ended {
 pub struct Coordinator {
     name: kv::Coordinator,
     latest: u64,
+    /// How often a transaction was begun again, since it was asked.
+    repeated: u64,
     /// By number: until all groups have confirmed the end.
     transactions: BTreeMap<u64, Transaction>,
     planted: Planted,
@@ -180,7 +182,7 @@ impl Transaction {
 impl Coordinator {
     /// Without transactions. The name is different in each incarnation of the node.
     pub fn new(name: kv::Coordinator, planted: Planted) -> Coordinator {
-        Coordinator { name, latest: 0, transactions: BTreeMap::new(), planted }
+        Coordinator { name, latest: 0, repeated: 0, transactions: BTreeMap::new(), planted }
     }
 
     /// The number of transactions that are not over in all of their groups.
@@ -191,6 +193,11 @@ impl Coordinator {
     /// Whether all transactions are over in all of their groups.
     pub fn is_empty(&self) -> bool {
         self.transactions.is_empty()
+    }
+
+    /// How often a transaction was begun again since the last call, because another one was in the way.
+    pub fn take_repeated(&mut self) -> u64 {
+        std::mem::take(&mut self.repeated)
     }
 
     /// Whether it has this transaction under way: then no group need resolve it.
@@ -497,6 +504,7 @@ impl Coordinator {
             return;
         }
         self.latest += 1;
+        self.repeated += 1;
         self.transactions.insert(self.latest, next);
         if is_first && !is_repeated {
             self.ask(self.latest, actions);

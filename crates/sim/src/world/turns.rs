@@ -237,7 +237,7 @@ impl World {
         match &mut host.sessions[index].talk {
             Some(talk) => talk.later.push_back(operation),
             talk @ None if operation.kind.is_conversation() => {
-                *talk = Some(Talk { current: None, later: [operation].into() });
+                *talk = Some(Talk { later: [operation].into(), ..Talk::default() });
             }
             None => return self.put_single(place, index, &operation),
         }
@@ -245,10 +245,14 @@ impl World {
     }
 
     fn put_single(&mut self, place: Place, index: usize, operation: &Operation) {
+        self.hosts[usize::from(place)].sessions[index].owed += 1;
+        self.send_single(place, index, operation);
+    }
+
+    fn send_single(&mut self, place: Place, index: usize, operation: &Operation) {
         let prefix = &self.scenario.spaces[usize::from(operation.key.space)].keyspace.prefix;
         operation.request(prefix, &mut self.arguments);
         let host = &mut self.hosts[usize::from(place)];
-        host.sessions[index].owed += 1;
         host.put_request(self.now, index, self.arguments.as_arguments());
     }
 
@@ -270,6 +274,31 @@ impl World {
             }
             talk.later.pop_front();
         }
+        self.send_current(place, index, &mut talk);
+        // What comes behind a transaction over several groups is sent at once: its node has to keep the order.
+        while !matches!(talk.current, None | Some(Current::Watching(_)))
+            && let Some(operation) = talk.later.pop_front_if(|it| it.kind != Kind::Transact)
+        {
+            let mut next = Talk::default();
+            match operation.kind.is_conversation() {
+                true => {
+                    next.current = Some(Current::Across(Across::new(operation, &self.scenario.spaces)));
+                    self.send_current(place, index, &mut next);
+                }
+                false => {
+                    next.current = Some(Current::Single);
+                    self.send_single(place, index, &operation);
+                }
+            }
+            talk.behind.extend(next.current);
+        }
+        if talk.current.is_some() || !talk.later.is_empty() {
+            self.host(place).sessions[index].talk = Some(talk);
+        }
+    }
+
+    /// Sends what the current transaction has to send now.
+    fn send_current(&mut self, place: Place, index: usize, talk: &mut Talk) {
         let now = self.now;
         let spaces = &self.scenario.spaces;
         let requests = match &mut talk.current {
@@ -278,13 +307,10 @@ impl World {
                 conversation.take_requests(&space.keyspace.prefix)
             }
             Some(Current::Across(across)) => across.take_requests(spaces),
-            None => Vec::new(),
+            Some(Current::Single) | None => Vec::new(),
         };
         for request in requests {
             self.hosts[usize::from(place)].put_request(now, index, request.as_arguments());
-        }
-        if talk.current.is_some() || !talk.later.is_empty() {
-            self.host(place).sessions[index].talk = Some(talk);
         }
     }
 
@@ -308,11 +334,12 @@ impl World {
             }
             return Reply::take(rest).map(Some);
         }
-        let Some(Talk { current: current @ Some(_), .. }) = &mut session.talk else {
+        let Some(Talk { current: current @ Some(_), behind, .. }) = &mut session.talk else {
             return Reply::take(rest).map(Some);
         };
         let mut read = None;
         let next = match current.as_mut()? {
+            Current::Single => NextStep::End(Reply::take(rest)?),
             Current::Watching(conversation) => conversation.take(rest)?,
             Current::Across(across) => match across.take(rest)? {
                 None => NextStep::Wait,
@@ -326,7 +353,7 @@ impl World {
             NextStep::Wait => return Some(None),
             NextStep::Ask => None,
             NextStep::End(reply) => {
-                *current = None;
+                *current = behind.pop_front();
                 Some(reply)
             }
         };

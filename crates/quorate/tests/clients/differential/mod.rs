@@ -352,8 +352,9 @@ fn without_later(reply: &Reply) -> Reply {
     Reply::Elements(*kind, left)
 }
 
-/// Whether a request has a form that Redis 7.0 does not know: the rank with the score, since 7.2.
+/// Whether a request has a form that Redis 7.0 does not know, or another answer to it: the rank with the score, since 7.2; half a
+/// range of bits, which is an error also where there is no key since then.
 fn is_of_later_redis(words: &[Vec<u8>]) -> bool {
     let is = |name: &[u8]| words[0].eq_ignore_ascii_case(name);
-    (is(b"ZRANK") || is(b"ZREVRANK")) && words.len() > 3
+    (is(b"ZRANK") || is(b"ZREVRANK")) && words.len() > 3 || is(b"BITCOUNT") && words.len() == 3
 }
