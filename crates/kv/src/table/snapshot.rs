@@ -447,7 +447,7 @@ impl Table {
         self.locks.for_each_item(|item| items.push((LOCKS, item.into())));
         self.queues.for_each_item(|item| items.push((QUEUES, item.into())));
         self.two_phase.for_each_item(|item| items.push((TWO_PHASE, item.into())));
-        items.extend(self.map_floor.item().map(|item| (FLOOR, item.into())));
+        items.extend(self.map_floor.item().map(|item| (FLOOR, item)));
         let abandoned = self.coded.abandoned().collect();
         let long = self.long.parts();
         self.snapshots.push(Snapshot {

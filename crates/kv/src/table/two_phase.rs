@@ -360,9 +360,8 @@ fn locks_of(share: Share<'_>, record: Record) -> Locks {
 fn first_error(reply: &[u8]) -> Option<&[u8]> {
     let mut elements = Reader::new(reply);
     while !elements.is_empty() {
-        match Reply::decode(&mut elements).expect("it was encoded here") {
-            Reply::Error(error) => return Some(error),
-            _ => {}
+        if let Reply::Error(error) = Reply::decode(&mut elements).expect("it was encoded here") {
+            return Some(error);
         }
     }
     None

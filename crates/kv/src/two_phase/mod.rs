@@ -109,9 +109,9 @@ pub(crate) struct Locks {
 }
 
 /// Calls `visit` with each key of an encoded share.
-fn for_each_key_of(share: &[u8], mut visit: impl FnMut(&[u8])) {
+fn for_each_key_of(share: &[u8], visit: impl FnMut(&[u8])) {
     let share = Share::of(share).expect("a share is checked before it is kept");
-    share.command().for_each_key(|key| visit(key));
+    share.command().for_each_key(visit);
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Pending, Session, SessionReply};
-use crate::two_phase::evaluation::Evaluation;
-use crate::two_phase::plan::{Divided, Whole};
+use crate::two_phase::merging::Work;
+use crate::two_phase::plan::Whole;
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
@@ -145,14 +145,8 @@ impl Node {
             }
             Route::Divided => {
                 let database = self.cx.database_of(client);
-                let divided = Divided::of_command(command, |key| database.group_of(key));
-                match divided {
-                    Err(Whole::NeedsAll) => {
-                        let evaluation = Evaluation::of_command(command, |key| database.group_of(key));
-                        self.begin_evaluation(client, evaluation, None);
-                    }
-                    divided => self.begin_divided(client, divided, None),
-                }
+                let work = Work::of_command(command, |key| database.group_of(key));
+                self.begin_work(client, work, None);
             }
             Route::Refused(text) => self.cx.answer(client, |replies| replies.error(&text)),
             Route::Scanned => self.cx.answer(client, |replies| {
@@ -169,30 +163,15 @@ impl Node {
             Some(group) => self.ask(client, Some(&Sent::new(group, *command))),
             None => {
                 let database = self.cx.database_of(client);
-                let evaluation = Evaluation::of_command(command, |key| database.group_of(key));
-                self.begin_evaluation(client, evaluation, None);
+                let work = Work::of_command(command, |key| database.group_of(key));
+                self.begin_work(client, work, None);
             }
         }
     }
 
     /// Begins a request over several groups.
-    fn begin_divided(&mut self, client: ClientId, divided: Result<Divided, Whole>, pending: Option<Pending>) {
-        if let Err(error) = self.two_phase.begin(&mut self.cx, client, divided, pending) {
-            self.cx.answer(client, |replies| replies.error(&error));
-        }
-    }
-
-    /// Begins a request that needs the values of several groups.
-    fn begin_evaluation(
-        &mut self,
-        client: ClientId,
-        evaluation: Result<Evaluation, Whole>,
-        pending: Option<Pending>,
-    ) {
-        let begun = evaluation.map_err(Whole::explanation).and_then(|evaluation| {
-            self.two_phase.begin_evaluation(&mut self.cx, client, evaluation, pending)
-        });
-        if let Err(error) = begun {
+    fn begin_work(&mut self, client: ClientId, work: Result<Work, Whole>, pending: Option<Pending>) {
+        if let Err(error) = self.two_phase.begin(&mut self.cx, client, work, pending) {
             self.cx.answer(client, |replies| replies.error(&error));
         }
     }
@@ -372,10 +351,7 @@ impl Node {
             None => {}
             Some(Then::Watch(sent)) => self.ask(client, Some(&sent)),
             Some(Then::Send(execution)) => self.ask(client, Some(&execution.sent())),
-            Some(Then::Divide(divided, pending)) => self.begin_divided(client, divided, Some(pending)),
-            Some(Then::Evaluate(evaluation, pending)) => {
-                self.begin_evaluation(client, evaluation, Some(pending));
-            }
+            Some(Then::Spread(work, pending)) => self.begin_work(client, work, Some(pending)),
             Some(Then::Answer(items)) => {
                 // The reply has its place first: what the transaction publishes comes behind it.
                 let Some(session) = self.cx.clients.sessions.get_mut(client) else { return };

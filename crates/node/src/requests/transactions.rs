@@ -18,8 +18,8 @@ use crate::parameters::request_bytes_max;
 use crate::requests::databases;
 use crate::requests::scripting::{NO_LEASE, Scripting};
 use crate::session::{ClientId, Gathered, ITEM_BYTES, Item, Pending};
-use crate::two_phase::evaluation::Evaluation;
-use crate::two_phase::plan::{Divided, Whole};
+use crate::two_phase::merging::Work;
+use crate::two_phase::plan::Whole;
 use crate::waits;
 use cluster::control::Feature;
 use commands::users::{Denial, Place, User};
@@ -61,10 +61,8 @@ pub(crate) enum Then<'s> {
     Watch(Sent<'s>),
     /// A transaction is sent to its group.
     Send(Execution),
-    /// A transaction of several groups is carried out by all of them, if it can be divided.
-    Divide(Result<Divided, Whole>, Pending),
-    /// A transaction whose commands need the values of several groups is carried out here.
-    Evaluate(Result<Evaluation, Whole>, Pending),
+    /// A transaction of several groups is carried out by all of them, if it can be.
+    Spread(Result<Work, Whole>, Pending),
     /// Items of a transaction that needs no group are carried out.
     Answer(Vec<Item>),
 }
@@ -165,30 +163,20 @@ fn exec<'s>(cx: &mut Context, client: ClientId) -> Option<Then<'s>> {
         Some(cx.database_of(client).default_group())
     };
     let database = cx.database_of(client);
-    let divided = group.is_none().then(|| {
+    let work = group.is_none().then(|| {
         let watched_in = |group| origins.get(&group).copied().unwrap_or(0);
-        let group_of = |key: &[u8]| database.group_of(key);
-        match Divided::of_transaction(&transaction, group_of, watched_in) {
-            Err(Whole::NeedsAll) => Err(Evaluation::of_transaction(&transaction, group_of, watched_in)),
-            divided => Ok(divided),
-        }
+        Work::of_transaction(&transaction, |key| database.group_of(key), watched_in)
     });
     // The keys may have moved to another group since, which does not know their versions.
     let has_moved = watched.iter().any(|(key, watched_in)| database.group_of(key) != *watched_in);
     // Look at this first: what cannot be divided can never succeed, while an abort makes the client try again.
-    let can_succeed = !matches!(divided, Some(Ok(Err(_)) | Err(Err(_))));
+    let can_succeed = !matches!(work, Some(Err(_)));
     if can_succeed && (is_lost || !has_versions || has_moved) {
         cx.answer(client, |replies| replies.push(Reply::NullArray));
         return None;
     }
-    let group = match (divided, group) {
-        (Some(divided), _) => {
-            let pending = Pending::Exec { items, alone: false };
-            return Some(match divided {
-                Ok(divided) => Then::Divide(divided, pending),
-                Err(evaluation) => Then::Evaluate(evaluation, pending),
-            });
-        }
+    let group = match (work, group) {
+        (Some(work), _) => return Some(Then::Spread(work, Pending::Exec { items, alone: false })),
         (None, Some(group)) => group,
         (None, None) => unreachable!("what has no group is divided"),
     };

@@ -2,8 +2,8 @@
 //! next has to see what it did. Those that wait behind it are merged into one, and so are those that arrive in one turn.
 
 use super::evaluation::Evaluation;
-use super::plan::Divided;
-use kv::{Command, UnixMs};
+use super::plan::{Divided, Whole};
+use kv::{Command, Transaction, UnixMs};
 use protocol::Ticket;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,6 +33,36 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// One command.
+    ///
+    /// # Errors
+    /// [`Whole`]: it can neither be divided, nor carried out on copies of its keys.
+    pub(crate) fn of_command(command: &Command<'_>, group_of: impl Fn(&[u8]) -> u16) -> Result<Work, Whole> {
+        match Divided::of_command(command, &group_of) {
+            Err(Whole::NeedsAll) => Work::here(Evaluation::of_command(command, group_of)),
+            divided => divided.map(Work::Divided),
+        }
+    }
+
+    /// The commands of a transaction. `watched_in`: the leadership of a group in which its keys were watched.
+    ///
+    /// # Errors
+    /// As [`Work::of_command`].
+    pub(crate) fn of_transaction(
+        transaction: &Transaction<'_>,
+        group_of: impl Fn(&[u8]) -> u16,
+        watched_in: impl Fn(u16) -> u64,
+    ) -> Result<Work, Whole> {
+        match Divided::of_transaction(transaction, &group_of, &watched_in) {
+            Err(Whole::NeedsAll) => Work::here(Evaluation::of_transaction(transaction, group_of, watched_in)),
+            divided => divided.map(Work::Divided),
+        }
+    }
+
+    fn here(evaluation: Result<Evaluation, Whole>) -> Result<Work, Whole> {
+        evaluation.map(|evaluation| Work::Evaluation(Box::new(evaluation)))
+    }
+
     /// The groups.
     pub(crate) fn groups(&self) -> Box<dyn Iterator<Item = u16> + '_> {
         match self {

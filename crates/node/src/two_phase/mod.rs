@@ -7,7 +7,7 @@
 
 pub(crate) mod evaluation;
 pub(crate) mod list;
-mod merging;
+pub(crate) mod merging;
 pub(crate) mod plan;
 
 use crate::context::Context;
@@ -17,12 +17,11 @@ use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
-use evaluation::Evaluation;
 use kv::codec::Reader;
 use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
 use merging::{Connections, Merged, Work};
-use plan::{Divided, Whole};
+use plan::Whole;
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
 use protocol::two_phase::{self, Action, Coordinator, Ended, Planned, Resolver, What};
@@ -112,39 +111,15 @@ impl TwoPhase {
         &mut self,
         cx: &mut Context,
         client: ClientId,
-        divided: Result<Divided, Whole>,
+        work: Result<Work, Whole>,
         pending: Option<Pending>,
     ) -> Result<(), String> {
-        let divided = divided.map_err(Whole::explanation)?;
-        divided.shares().ok_or(CROSSSLOT)?;
-        self.take(cx, client, Work::Divided(divided), pending)
-    }
-
-    /// As [`TwoPhase::begin`], of a request that is carried out here.
-    ///
-    /// # Errors
-    /// The error for the client: nothing was begun.
-    pub(crate) fn begin_evaluation(
-        &mut self,
-        cx: &mut Context,
-        client: ClientId,
-        evaluation: Evaluation,
-        pending: Option<Pending>,
-    ) -> Result<(), String> {
-        self.take(cx, client, Work::Evaluation(Box::new(evaluation)), pending)
-    }
-
-    fn take(
-        &mut self,
-        cx: &mut Context,
-        client: ClientId,
-        work: Work,
-        pending: Option<Pending>,
-    ) -> Result<(), String> {
+        let work = work.map_err(Whole::explanation)?;
         if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
             return Err(CROSSSLOT.to_owned());
         }
         work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
+        work.shares().ok_or(CROSSSLOT)?;
         self.coordinator_here(cx)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
         // What the node carries out with the reply comes before the client's next request, and so does all that a part of the server

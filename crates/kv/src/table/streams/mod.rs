@@ -139,7 +139,7 @@ impl Table {
     /// Whether a stream knows what producers have sent, which no payload holds.
     pub(super) fn knows_producers(&self, key: &[u8], now: UnixMs) -> bool {
         let stream = self.stream(key, now).filter(|stream| stream.items.len() > 0);
-        stream.is_some_and(|stream| stream.region(items::PRODUCER, &[]).len() > 0)
+        stream.is_some_and(|stream| !stream.region(items::PRODUCER, &[]).is_empty())
     }
 
     pub(super) fn has_stream_entry(&self, key: &[u8], id: StreamId) -> bool {
