@@ -4,9 +4,10 @@
 use super::plan::{SHARED_KEYS_MAX, Whole};
 use kv::codec::Reader;
 use kv::command::ExpiryUnit;
+use kv::limits::SCRIPT_COST_DEFAULT;
 use kv::{
-    Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Script, Share, Table, Transaction,
-    UnixMs, Version,
+    Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Script, ScriptLimits, Share, Table,
+    Transaction, UnixMs, Version,
 };
 use protocol::two_phase::{Evaluated, Found};
 use scripts::LUA;
@@ -14,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of values that one request may take from its groups, or give to them.
 pub(crate) const MOVED_BYTES_MAX: usize = 16 << 20;
+
+/// The most work of one request, as estimated, in nanoseconds: the node does nothing else meanwhile.
+const EVALUATED_NS_MAX: u64 = 25_000_000;
 
 /// A request whose keys are in several groups, and which is carried out here.
 #[derive(Debug, Default)]
@@ -26,6 +30,8 @@ pub(crate) struct Evaluation {
     /// By group: the keys, in the order in which their values are read.
     keys: BTreeMap<u16, Vec<Box<[u8]>>>,
     reply: ReplyBuffer,
+    /// Bytes of values for which it is charged.
+    charge: usize,
 }
 
 impl Evaluation {
@@ -140,8 +146,18 @@ impl Evaluation {
             copies.restore(keys, reply)?;
         }
         let before = copies.version;
+        let whole = Command::Transaction(self.commands.transaction());
+        let work_ns = whole.walk_ns(&copies.table);
+        if work_ns > EVALUATED_NS_MAX {
+            return Err(error(&format!(
+                "ERR what the request does with values of several shards or keyspaces would take about {} ms; at most {} ms are \
+                 possible; nothing was done",
+                work_ns / 1_000_000,
+                EVALUATED_NS_MAX / 1_000_000
+            )));
+        }
         let mut reply = ReplyBuffer::new();
-        copies.apply(&Command::Transaction(self.commands.transaction()), &mut reply);
+        copies.apply(&whole, &mut reply);
         let announcements = reply.take_announcements();
         let elements = match Reply::decode(&mut Reader::new(reply.as_bytes())) {
             Ok(Reply::Array(_)) if !self.is_array => {
@@ -186,19 +202,28 @@ impl Evaluation {
         }
     }
 
+    /// Charges it for so many bytes of values. Returns the charge before, and this one.
+    pub(crate) fn charge(&mut self, bytes: usize) -> (usize, usize) {
+        (std::mem::replace(&mut self.charge, bytes), bytes)
+    }
+
+    /// Bytes of values for which it is charged.
+    pub(crate) fn charged(&self) -> usize {
+        self.charge
+    }
+
     /// The reply of the client, once the request is carried out.
     pub(crate) fn into_reply(self) -> ReplyBuffer {
         self.reply
     }
 }
 
-/// The script without its extent.
+/// The script without its extent, and with no more time than scripts have by default, whatever its keyspace gives them.
 fn declared_alone<'s>(script: &Script<'s>, scratch: &'s mut Vec<u8>) -> Script<'s> {
-    if !script.has_extent() {
-        return *script;
-    }
     let inputs = script.keys().chain(script.arguments()).chain(script.rights());
-    let (count, limits, writes) = (script.key_count(), script.limits(), script.is_write());
+    let cost_max = script.limits().cost_max.min(SCRIPT_COST_DEFAULT);
+    let limits = ScriptLimits { cost_max, ..script.limits() };
+    let (count, writes) = (script.key_count(), script.is_write());
     let alone = Script::build(scratch, script.text(), inputs, count, limits, writes);
     alone.expect("it has as many inputs as before").with_options(script.options())
 }
@@ -282,9 +307,9 @@ impl Copies {
     ) -> Result<bool, Vec<u8>> {
         let mut scratch = Vec::new();
         let keys = List::build(&mut scratch, [key]);
-        let mut reader_of = ReplyBuffer::new();
-        self.table.read(&Command::Watch { keys }, self.now, &mut reader_of);
-        let mut elements = Reader::new(reader_of.as_bytes());
+        let mut versions = ReplyBuffer::new();
+        self.table.read(&Command::Watch { keys }, self.now, &mut versions);
+        let mut elements = Reader::new(versions.as_bytes());
         let _ = (Reply::decode(&mut elements), Reply::decode(&mut elements));
         let version = match Reply::decode(&mut elements) {
             Ok(Reply::Integer(version)) => Version::try_from(version).unwrap_or(0),
@@ -378,6 +403,38 @@ mod tests {
         let values = [found(&evaluation, 97, &[(b"a", b"1")]), found(&evaluation, 98, &[(b"b", b"2")])];
         let commands = commands(&evaluation.evaluate(&values, 7));
         assert!(commands[0].1.contains("Exists") && commands[1].1.contains("Restore"), "{commands:?}");
+    }
+
+    #[test]
+    fn what_would_take_long_on_the_copies_is_refused() {
+        let mut draft = Draft::default();
+        draft.push(&Command::Rename { from: b"a", to: b"b", if_absent: false });
+        let keys = vec![&b"s"[..]; 50];
+        let mut scratch = Vec::new();
+        let keys = List::build(&mut scratch, keys);
+        let union = kv::SetCommand::Combine { operation: kv::SetOperation::Union, keys };
+        for _ in 0..50 {
+            assert!(draft.push(&Command::OnSet(union)));
+        }
+        let mut evaluation = Evaluation::of_transaction(&draft.transaction(), group_of, |_| 0).unwrap();
+        let mut table = Table::new(1);
+        let members: Vec<Vec<u8>> = (0..1000).map(|member: u32| member.to_string().into_bytes()).collect();
+        let mut scratch = Vec::new();
+        let members = List::build(&mut scratch, members.iter().map(Vec::as_slice));
+        let add = Command::OnSet(kv::SetCommand::Add { key: b"s", members });
+        table.apply(&add, 1, 1, &mut ReplyBuffer::new());
+        let (group, share) = evaluation.shares().into_iter().find(|(group, _)| *group == 115).unwrap();
+        let mut reply = ReplyBuffer::new();
+        table.read(&Share::of(&share).unwrap().command(), 5, &mut reply);
+        let values = [
+            found(&evaluation, 97, &[(b"a", b"1")]),
+            found(&evaluation, 98, &[]),
+            Found { group, time: 5, reply: reply.take() },
+        ];
+        let Evaluated::Refused(error) = evaluation.evaluate(&values, 7) else { panic!("it is short") };
+        assert!(
+            matches!(Reply::first(&error), Reply::Error(text) if text.starts_with(b"ERR what the request"))
+        );
     }
 
     #[test]

@@ -139,6 +139,8 @@ pub(crate) struct Connections {
     fresh: Vec<Ticket>,
     /// Those that have nothing under way: their next transaction begins.
     free: Vec<u64>,
+    /// Those whose next transaction waits until others hold less memory.
+    stalled: Vec<u64>,
 }
 
 impl Connections {
@@ -193,6 +195,20 @@ impl Connections {
             self.connections.remove(&client);
         }
         next
+    }
+
+    /// The transaction that was to begin waits for memory, before all others of its connection.
+    pub(crate) fn stall(&mut self, merged: Merged) {
+        let client = merged.tickets[0].client;
+        let connection = self.connections.get_mut(&client).expect("it was to begin");
+        connection.is_busy = false;
+        connection.waiting.push_front(merged);
+        self.stalled.push(client);
+    }
+
+    /// Others hold less memory: what waits for that is tried again.
+    pub(crate) fn resume(&mut self) {
+        self.free.append(&mut self.stalled);
     }
 
     /// The transaction of a connection that was under way is over.
@@ -253,6 +269,20 @@ mod tests {
         assert!(connections.next(1).is_none() && !connections.is_empty());
         connections.end(2);
         assert!(connections.next(2).is_none() && connections.is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_memory_begins_before_what_came_later() {
+        let mut connections = Connections::default();
+        connections.add(Merged { is_alone: true, ..request(1, 1) });
+        connections.add(request(1, 2));
+        assert_eq!(connections.take_free(|_| true), [1]);
+        let first = connections.next(1).unwrap();
+        connections.stall(first);
+        assert!(!connections.has_free(|_| true), "there is no room yet");
+        connections.resume();
+        assert_eq!(connections.take_free(|_| true), [1]);
+        assert_eq!(sequences(connections.next(1)), [1]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
+use evaluation::MOVED_BYTES_MAX;
 use kv::codec::Reader;
 use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, Version};
 use list::{Judged, Locks};
@@ -58,6 +59,8 @@ pub(crate) struct TwoPhase {
     newest_request: u64,
     /// The order of each connection's requests.
     connections: Connections,
+    /// Bytes of values that requests which are carried out here hold, or may be about to.
+    moving_bytes: usize,
     /// Clients whose requests over several groups have ended while another request waited behind them.
     released: Vec<ClientId>,
     /// The records that have no outcome yet, by the number of their tickets.
@@ -90,6 +93,7 @@ impl TwoPhase {
             announced: Vec::new(),
             newest_request: 0,
             connections: Connections::default(),
+            moving_bytes: 0,
             released: Vec::new(),
             questions: BTreeMap::new(),
             newest_question: 0,
@@ -119,7 +123,6 @@ impl TwoPhase {
             return Err(CROSSSLOT.to_owned());
         }
         work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
-        work.shares().ok_or(CROSSSLOT)?;
         self.coordinator_here(cx)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
         // What the node carries out with the reply comes before the client's next request, and so does all that a part of the server
@@ -173,6 +176,12 @@ impl TwoPhase {
                     self.release(cx, ClientId::from_bits(client));
                     continue;
                 };
+                let is_evaluated = matches!(merged.work, Work::Evaluation(_));
+                let bytes_max = cx.memory.reply_max().max(MOVED_BYTES_MAX);
+                if is_evaluated && self.moving_bytes + MOVED_BYTES_MAX > bytes_max {
+                    self.connections.stall(merged);
+                    continue;
+                }
                 let tickets = merged.tickets.clone();
                 if let Err(error) = self.start(cx, merged) {
                     self.connections.end(client);
@@ -188,7 +197,7 @@ impl TwoPhase {
     ///
     /// # Errors
     /// The error for the client: nothing was begun.
-    fn start(&mut self, cx: &mut Context, merged: Merged) -> Result<(), String> {
+    fn start(&mut self, cx: &mut Context, mut merged: Merged) -> Result<(), String> {
         if cx.now.monotonic_us >= merged.deadline_us {
             return Err(LATE.to_owned());
         }
@@ -208,6 +217,9 @@ impl TwoPhase {
             Work::Evaluation(_) => {
                 coordinator.begin_locking(request, planned, merged.deadline_us, &mut actions);
             }
+        }
+        if let Work::Evaluation(evaluation) = &mut merged.work {
+            self.moving_bytes += evaluation.charge(MOVED_BYTES_MAX).1;
         }
         cx.counters.transactions_begun += 1;
         self.newest_request += 1;
@@ -296,7 +308,12 @@ impl TwoPhase {
                         unreachable!("only such a request has its keys locked first")
                     };
                     let mut actions = Vec::new();
-                    coordinator.evaluated(id, evaluation.evaluate(&found, cx.draw()), &mut actions);
+                    let evaluated = evaluation.evaluate(&found, cx.draw());
+                    let bytes: usize = found.iter().map(|found| found.reply.len()).sum();
+                    let (before, after) = evaluation.charge(bytes);
+                    self.moving_bytes = self.moving_bytes - before + after;
+                    self.connections.resume();
+                    coordinator.evaluated(id, evaluated, &mut actions);
                     self.carry_out(cx, None, actions);
                 }
                 Action::End { ticket, ended } => self.end(cx, ticket, ended),
@@ -307,7 +324,11 @@ impl TwoPhase {
 
     /// Answers a client's request, or those that were merged.
     fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
-        let Some(merged) = self.requests.remove(&request) else { return };
+        let Some(mut merged) = self.requests.remove(&request) else { return };
+        if let Work::Evaluation(evaluation) = &mut merged.work {
+            self.moving_bytes -= evaluation.charge(0).0;
+            self.connections.resume();
+        }
         if merged.tickets.len() > 1
             && let Ended::Refused(error) = &ended
             && !error.is_empty()
@@ -520,6 +541,11 @@ impl TwoPhase {
     /// When an invariant is broken.
     pub(crate) fn check_invariants(&self) {
         self.lists.values().for_each(Locks::check_invariants);
+        let charges = self.requests.values().map(|merged| match &merged.work {
+            Work::Evaluation(evaluation) => evaluation.charged(),
+            Work::Divided(_) => 0,
+        });
+        assert_eq!(self.moving_bytes, charges.sum::<usize>(), "what is under way has its charge");
     }
 }
 

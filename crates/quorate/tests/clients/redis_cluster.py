@@ -46,13 +46,15 @@ def commands(client):
     node = client.get_node_from_key("a")
     assert client.execute_command("MSET", "a", "1", "b", "2", target_nodes=node)
     assert client.execute_command("MGET", "b", "a", "none", target_nodes=node) == [b"2", b"1", None]
-    assert client.delete("a", "b") == 2
+    assert client.execute_command("RENAME", "a", "b", target_nodes=node)
+    assert client.execute_command("MGET", "a", "b", target_nodes=node) == [None, b"1"]
+    assert client.delete("b") == 1
     try:
-        client.execute_command("RENAME", "a", "b", target_nodes=node)
+        client.execute_command("BLPOP", "a", "b", "1", target_nodes=node)
     except redis.exceptions.ClusterCrossSlotError:
         pass
     else:
-        raise AssertionError("a value that moves from one shard to another")
+        raise AssertionError("a wait for keys of several shards")
 
 
 def failover(client):
