@@ -11,6 +11,7 @@ use crate::watching;
 use kv::{Command, Version};
 
 impl Replica {
+    #[inline]
     pub(super) fn standing(&self, now: Now) -> Standing {
         match self.agreement.leadership() {
             Some(leadership) if leadership.is_below_floor(&self.settings) => Standing::MayNotAppend,
@@ -19,6 +20,7 @@ impl Replica {
     }
 
     /// The same, whatever the floor is: what the leader itself orders was not checked by a map.
+    #[inline]
     fn standing_by_log(&self, now: Now) -> Standing {
         let is_live = |peer: &NodeId| self.rounds.is_peer_live(now, *peer, &self.links, &self.settings);
         if let Some(leadership) = self.agreement.leadership() {
@@ -116,7 +118,7 @@ impl Replica {
             }
             Request::Command(command) => {
                 // Its node checks the keys of a long command, which are in the parts: those may be in the inherited log.
-                if watching::ends_long(command) && self.applied.index() < leadership.inherited() {
+                if self.applied.index() < leadership.inherited() && watching::ends_long(command) {
                     return self.held.hold(asked, request, effects);
                 }
                 let (epoch, time) = (self.members.epoch(), self.applied.time_at(now));
