@@ -379,7 +379,7 @@ impl TwoPhase {
         None
     }
 
-    /// Takes back a vote that nobody was told.
+    /// Refuses a transaction that holds keys, and unlocks them. If the group has voted for it, nobody has been told of the vote.
     ///
     /// # Panics
     /// Unless the transaction holds keys.

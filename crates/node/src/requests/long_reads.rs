@@ -2,7 +2,7 @@
 //!
 //! Such a read shows the moment at which it began: the table keeps a copy of the collection ([`kv::Table::go_on_reading`]).
 //! In each turn one read goes on for some time: the one that has had least so far, and now and then the oldest, so that
-//! none waits for ever. Meanwhile no further request of the same client is taken.
+//! none of them waits for ever. Meanwhile no further request of the same client is taken.
 
 use crate::context::Context;
 use crate::session::origin::Origin;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most bytes of values that one request may take from its groups, or give to them.
 pub(crate) const MOVED_BYTES_MAX: usize = 16 << 20;
 
-/// The most work of one request, as estimated, in nanoseconds: the node does nothing else meanwhile.
+/// The most estimated work of one request, in nanoseconds. The node does nothing else while it is carried out.
 const EVALUATED_NS_MAX: u64 = 25_000_000;
 
 /// A request whose keys are in several groups, and which is carried out here.

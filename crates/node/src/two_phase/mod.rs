@@ -41,8 +41,8 @@ const ABANDONED_US: u64 = 100_000;
 /// After this time a transaction is given up that depends on a group which does not exist any more.
 const ORPHANED_US: u64 = 5_000_000;
 
-const LATE: &str =
-    "TRYAGAIN LOCKED other transactions held the keys for too long; nothing was done, try again";
+const LATE: &str = "TRYAGAIN LOCKED other transactions held the keys for too long, or a keyspace of the request did not answer; nothing was done, \
+     try again";
 
 const UNKNOWN: &str = "UNKNOWN not all keyspaces of the transaction have answered in time; all of it may still take effect, or nothing";
 
@@ -311,6 +311,7 @@ impl TwoPhase {
                     let evaluated = evaluation.evaluate(&found, cx.draw());
                     let bytes: usize = found.iter().map(|found| found.reply.len()).sum();
                     let (before, after) = evaluation.charge(bytes);
+                    assert!(before <= self.moving_bytes, "what is under way has its charge");
                     self.moving_bytes = self.moving_bytes - before + after;
                     self.connections.resume();
                     coordinator.evaluated(id, evaluated, &mut actions);
@@ -326,7 +327,9 @@ impl TwoPhase {
     fn end(&mut self, cx: &mut Context, request: u64, ended: Ended) {
         let Some(mut merged) = self.requests.remove(&request) else { return };
         if let Work::Evaluation(evaluation) = &mut merged.work {
-            self.moving_bytes -= evaluation.charge(0).0;
+            let (before, _) = evaluation.charge(0);
+            assert!(before <= self.moving_bytes, "what is under way has its charge");
+            self.moving_bytes -= before;
             self.connections.resume();
         }
         if merged.tickets.len() > 1
