@@ -455,7 +455,7 @@ pub(crate) enum Route<'a> {
 }
 
 /// Finds the group of a command's keys, or all groups for a command on all keys.
-#[inline]
+#[inline(always)]
 pub(crate) fn route<'a>(
     cx: &mut Context,
     client: ClientId,
@@ -480,6 +480,17 @@ pub(crate) fn route<'a>(
             _ => Route::Group(only),
         };
     }
+    route_among_groups(cx, client, found, command)
+}
+
+/// As [`route`], on a node that has several groups. Out of line, so that finding the only group stays short.
+#[inline(never)]
+fn route_among_groups<'a>(
+    cx: &mut Context,
+    client: ClientId,
+    found: Found,
+    command: &Command<'a>,
+) -> Route<'a> {
     let with = |cx: &Context, start: &[u8]| -> Vec<u16> {
         let mut groups: Vec<u16> = cx.database_of(client).groups_of_beginning(start).collect();
         groups.sort_unstable();

@@ -380,7 +380,7 @@ impl Session {
         self.kept_bytes += encoded.len();
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, encoded: &[u8]) {
         if self.is_internal() {
             self.output.bytes.extend_from_slice(encoded);
