@@ -48,6 +48,10 @@ pub(crate) fn may_be_ordered(
             Some(Command::Transaction(transaction)) => !is_of_another_epoch(&transaction, epoch),
             _ => true,
         },
+        Command::Supplied(supplied) => match supplied.command() {
+            Some(command) => may_be_ordered(&command, table, epoch, now, planted),
+            None => true,
+        },
         // Also a transaction; its commands were sent before.
         Command::LongEnd { watched_in: Padded(Some(watched_in)), .. } => *watched_in == epoch,
         _ => true,

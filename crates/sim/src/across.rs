@@ -1,5 +1,6 @@
 //! Transactions over lists of several keyspaces and shards: each appends to some and reads some, in one `MULTI`, or does one of
-//! both to one list, without. Some hold a command that needs all of its keys at once, so their values move.
+//! both to one list, without. Some hold a command that needs all of its keys at once, so their values move. Where values are on
+//! the disk a list is a string, since other types are in memory.
 //!
 //! An element is the number of the operation that appends it, so no other operation appends it. What was read shows in which
 //! order the appends took effect: see `judge/across`.
@@ -82,12 +83,18 @@ impl Across {
             return Vec::new();
         }
         let element = self.operation.number.to_string();
+        let ended = format!("{element},");
         let command = |step: &Step| {
-            let prefix = &spaces[usize::from(step.key.space)].keyspace.prefix;
+            let space = &spaces[usize::from(step.key.space)];
+            let (name, rest): (&[u8], &[&[u8]]) = match (space.is_spilled(), step.appends) {
+                (false, true) => (b"RPUSH", &[element.as_bytes()]),
+                (false, false) => (b"LRANGE", &[b"0", b"-1"]),
+                (true, true) => (b"APPEND", &[ended.as_bytes()]),
+                (true, false) => (b"GET", &[]),
+            };
             let mut request = ArgumentsBuffer::new();
-            request.push(if step.appends { b"RPUSH" } else { b"LRANGE" });
-            request.push_with(|out| step.key.write(prefix, out));
-            let rest: &[&[u8]] = if step.appends { &[element.as_bytes()] } else { &[b"0", b"-1"] };
+            request.push(name);
+            request.push_with(|out| step.key.write(&space.keyspace.prefix, out));
             rest.iter().for_each(|argument| request.push(argument));
             request
         };
@@ -145,6 +152,7 @@ impl Across {
             match step.appends {
                 true if element.starts_with(b":") => {}
                 false if element.starts_with(b"*") => self.reads.push(list(element)?),
+                false if element.starts_with(b"$") => self.reads.push(list_in_string(element)?),
                 // One of its commands was refused alone: no correct node does that.
                 _ => return Some(Some(Reply::Torn)),
             }
@@ -165,6 +173,16 @@ fn list(encoded: &[u8]) -> Option<Vec<Vec<u8>>> {
         rest = others;
     }
     Some(elements)
+}
+
+/// The elements in an encoded string, each with a comma behind it.
+fn list_in_string(encoded: &[u8]) -> Option<Vec<Vec<u8>>> {
+    if encoded == b"$-1\r\n" {
+        return Some(Vec::new());
+    }
+    let start = encoded.iter().position(|byte| *byte == b'\n')? + 1;
+    let elements = encoded[start..].strip_suffix(b",\r\n")?;
+    Some(elements.split(|byte| *byte == b',').map(<[u8]>::to_vec).collect())
 }
 
 #[cfg(test)]

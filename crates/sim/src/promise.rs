@@ -295,10 +295,9 @@ impl Space {
     pub(crate) fn takes_part_in_transactions(&self) -> bool {
         let keyspace = &self.keyspace;
         let is_ordered = !self.protocol.has_registers() && self.acks != Acks::None;
-        let is_whole = !self.is_coded() && !self.is_spilled();
         // A read of one group alone may be stale under `reads=any`.
         let is_fresh = !self.reads_any;
-        is_ordered && is_whole && is_fresh && keyspace.memory_max == 0 && !self.is_created
+        is_ordered && !self.is_coded() && is_fresh && keyspace.memory_max == 0 && !self.is_created
     }
 
     /// Divides it into shards, unless clients read its changes.

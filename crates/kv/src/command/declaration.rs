@@ -68,6 +68,8 @@ pub enum Needs {
 pub(crate) enum Wrapper {
     /// A transaction. It contains what a client can put into one.
     Transaction,
+    /// A group's share of a transaction over several.
+    Share,
     /// [`super::Supplied`], which contains whatever a client sends.
     Supplied,
     /// The parts of a long command.

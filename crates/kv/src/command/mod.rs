@@ -345,13 +345,13 @@ commands! {
     inner {
         /// Several commands in one step, answered by an array of their replies, or by a null array with nothing done if a
         /// watched key has changed (`EXEC`). A read unless one of its commands is a write.
-        Transaction(Transaction<'a>) = 17 | 82 within(Supplied);
+        Transaction(Transaction<'a>) = 17 | 82 within(Share);
         /// A command on locks (`LOCK` etc.).
         Lock(LockCommand<'a>) = 18 | 83 within(Bounded);
         /// A command on requests that wait for elements (`BLPOP` etc.).
         Queue(QueueCommand<'a>) = 35 | 106 within(Bounded);
         /// A command by which the group takes part in a transaction over several groups.
-        TwoPhase(TwoPhaseCommand<'a>) = 43 | 115 within(Parts);
+        TwoPhase(TwoPhaseCommand<'a>) = 43 | 115 within(Supplied);
         /// A write that takes effect only if it carries a lock's newest token; otherwise the reply is `FENCED` (`SET … FENCE`).
         Fenced(Fenced<'a>) = 84;
         /// A program that runs commands on the keys it declares, in one step (`EVAL`, `EVALSHA`). A read if it may only

@@ -245,7 +245,7 @@ impl<'a> Share<'a> {
     pub fn of(bytes: &'a [u8]) -> Result<Share<'a>, Malformed> {
         const NO_SHARE: Malformed = Malformed("a command that cannot be a share of a transaction");
         // Check the tag first, so that untrusted bytes cannot nest commands without end.
-        if !Wrapper::Supplied.can_contain(bytes) {
+        if !Wrapper::Share.can_contain(bytes) {
             return Err(NO_SHARE);
         }
         let mut reader = Reader::new(bytes);

@@ -207,6 +207,18 @@ impl Table {
         out.push(Reply::Reference(&ValueRef { reference, view }.encoded()));
     }
 
+    /// Adds the references of all keys that a command names.
+    fn refer_to_all<'a>(
+        &self,
+        command: &Command<'a>,
+        now: UnixMs,
+        needs: &mut BTreeMap<&'a [u8], Reference>,
+    ) {
+        command.for_each_key(|key| {
+            needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
+        });
+    }
+
     fn reference_of(&self, key: &[u8], now: UnixMs) -> Option<Reference> {
         self.peek(key, now).and_then(Entry::reference)
     }
@@ -221,10 +233,18 @@ impl Table {
                 // A value may move from key to key within the transaction: if one of its commands needs bytes, supply
                 // those of all keys.
                 if transaction.commands().any(|command| command.is_part_of_need()) {
-                    for command in transaction.commands() {
-                        command.for_each_key(|key| {
-                            needs.extend(self.reference_of(key, now).map(|reference| (key, reference)));
-                        });
+                    self.refer_to_all(&Command::Transaction(*transaction), now, &mut needs);
+                }
+            }
+            Command::TwoPhase(command) => {
+                if let Some(share) = self.evaluated_by(command) {
+                    let share = share.command();
+                    let evaluates = match &share {
+                        Command::Transaction(share) => share.commands().any(|it| it.is_part_of_need()),
+                        share => share.is_part_of_need(),
+                    };
+                    if evaluates {
+                        self.refer_to_all(&share, now, &mut needs);
                     }
                 }
             }

@@ -17,6 +17,7 @@ use crate::coded::Reference;
 use crate::command::Supplied;
 use crate::digest::digest_of;
 use crate::reply::ReplyBuffer;
+use crate::two_phase::ValueOf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -204,15 +205,34 @@ impl Table {
         };
         // If only some values were put in place, the reply would request the others, over and over.
         if supplied.values().all(is_current) {
-            for (key, reference, value) in supplied.values() {
-                let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };
-                let version = entry.version();
-                self.put_in_form(place, value, Kind::Plain, record);
-                self.spilled.supplied.insert(key.into(), (version, reference));
-            }
+            self.put_supplied(supplied.values(), record);
         }
         if !(self.holds_coded() && self.write_needs(&command, record.time, out)) {
             self.carry_out(&command, record, out);
         }
+    }
+
+    /// Puts values under the keys that refer to them, until the end of the record.
+    pub(super) fn put_supplied<'v>(
+        &mut self,
+        values: impl Iterator<Item = (&'v [u8], Reference, &'v [u8])>,
+        record: Record,
+    ) {
+        for (key, reference, value) in values {
+            let Some((place, entry)) = self.find(self.index.hash(key), key) else { continue };
+            let version = entry.version();
+            self.put_in_form(place, value, Kind::Plain, record);
+            self.spilled.supplied.insert(key.into(), (version, reference));
+        }
+    }
+
+    /// The values that the current record was supplied with, which it must not have changed yet.
+    pub(super) fn supplied_values(&self) -> Vec<ValueOf> {
+        let value_of = |(key, (version, reference)): (&Box<[u8]>, &(Version, Reference))| {
+            let (_, entry) = self.find(self.index.hash(key), key)?;
+            assert_eq!(entry.version(), *version, "a value is taken before it is changed");
+            Some(ValueOf { key: key.clone(), reference: *reference, value: entry.value().into() })
+        };
+        self.spilled.supplied.iter().filter_map(value_of).collect()
     }
 }

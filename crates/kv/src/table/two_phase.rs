@@ -170,6 +170,28 @@ impl Table {
         }
     }
 
+    /// The share that a record will evaluate, if the group takes it as things are.
+    #[cold]
+    pub(super) fn evaluated_by<'a>(&self, command: &TwoPhaseCommand<'a>) -> Option<Share<'a>> {
+        let (header, share) = match *command {
+            TwoPhaseCommand::Prepare { header, share, .. }
+            | TwoPhaseCommand::Lock { header, share, .. }
+            | TwoPhaseCommand::PrepareLocked { header, share } => (header, share),
+            _ => return None,
+        };
+        let is_evaluated = match self.two_phase.vote(header.id()) {
+            Vote::Unknown => {
+                let mut are_free = true;
+                share.command().for_each_key(|key| are_free &= !self.two_phase.locks(key));
+                are_free
+            }
+            Vote::Locked => true,
+            // A share that is prepared has the values that it needs.
+            _ => false,
+        };
+        is_evaluated.then_some(share)
+    }
+
     fn is_unchanged(&self, command: &Command<'_>, record: Record) -> bool {
         match command {
             Command::Transaction(transaction) => self.is_as_it_was(transaction, record.time),
@@ -179,7 +201,7 @@ impl Table {
 
     fn prepared_by(&self, share: Share<'_>, Record { version, time, .. }: Record) -> Prepared {
         let (share, bound) = (share.bytes().into(), self.charges.bound());
-        Prepared { share, locks: None, bound, version, time }
+        Prepared { share, locks: None, values: self.supplied_values(), bound, version, time }
     }
 
     /// Tells those who cache the keys that they will change.
@@ -296,6 +318,7 @@ impl Table {
                 copies.put_entry(entry.under(key, entry.stamp()), Record { version: entry.version(), time });
             }
         });
+        copies.put_supplied(prepared.supplied(), Record { version, time });
         copies.begin_share(version, bound);
         // What scripts publish leaves with the end of the transaction alone.
         let before = out.take_announcements();
@@ -318,6 +341,11 @@ impl Table {
         out.push(Reply::Status(Vote::Committed.word().as_bytes()));
         self.begin_share(prepared.version, prepared.bound);
         let own = Record { version: record.version, time: prepared.time };
+        for (key, reference, _) in prepared.supplied() {
+            let held = self.find(self.index.hash(key), key).and_then(|(_, entry)| entry.reference());
+            assert_eq!(held, Some(reference), "a locked key keeps its value");
+        }
+        self.put_supplied(prepared.supplied(), own);
         self.carry_out(&unconditional(share.command()), own, out);
         self.charges.end();
         let mut keys: Vec<Box<[u8]>> = Vec::new();

@@ -1,8 +1,9 @@
 //! Transactions as bytes: the items of a snapshot. Each is self-contained. What goes back to locked keys
 //! does so in the order of its items; otherwise their order has no meaning.
 
-use super::{Known, Locks, Over, Prepared, RETURNED_BYTES, Standing, TwoPhase};
+use super::{Known, Locks, Over, Prepared, RETURNED_BYTES, Standing, TwoPhase, ValueOf};
 use crate::codec::{Malformed, Reader, Writer};
+use crate::coded::Reference;
 use crate::command::{Header, Share};
 use crate::queues::Origin;
 
@@ -32,12 +33,18 @@ impl TwoPhase {
             item.put_bytes(header);
             match standing {
                 Standing::Locked(locks) => put_locks(locks, &mut item),
-                Standing::Prepared(Prepared { share, locks, bound, version, time }) => {
+                Standing::Prepared(Prepared { share, locks, values, bound, version, time }) => {
                     item.put_bool(bound.is_some());
                     item.put_u64(bound.unwrap_or_default());
                     item.put_u64(*version);
                     item.put_u64(*time);
                     item.put_bytes(share);
+                    item.put_u32(values.len() as u32);
+                    for ValueOf { key, reference, value } in values {
+                        item.put_bytes(key);
+                        item.put_bytes(&reference.encoded());
+                        item.put_bytes(value);
+                    }
                     locks.iter().for_each(|locks| put_locks(locks, &mut item));
                 }
                 Standing::Committed | Standing::Refused => {}
@@ -85,11 +92,17 @@ impl TwoPhase {
                         let bound = is_bounded.then_some(bound);
                         let (version, time) = (reader.u64()?, reader.u64()?);
                         let share = Share::of(reader.bytes()?)?.bytes().into();
+                        let mut values = Vec::new();
+                        for _ in 0..reader.u32()? {
+                            let (key, reference) =
+                                (reader.bytes()?.into(), Reference::decode(reader.bytes()?)?);
+                            values.push(ValueOf { key, reference, value: reader.bytes()?.into() });
+                        }
                         let locks = match kind {
                             PREPARED_LOCKED => Some(take_locks(&mut reader)?),
                             _ => None,
                         };
-                        Standing::Prepared(Prepared { share, locks, bound, version, time })
+                        Standing::Prepared(Prepared { share, locks, values, bound, version, time })
                     }
                     COMMITTED => Standing::Committed,
                     _ => Standing::Refused,

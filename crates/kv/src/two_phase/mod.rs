@@ -27,7 +27,7 @@ mod copies;
 #[cfg(test)]
 mod tests;
 
-use crate::coded::Coordinator;
+use crate::coded::{Coordinator, Reference};
 use crate::command::{Age, Header, Share, TransactionId};
 use crate::queues::Origin;
 use crate::{UnixMs, Version};
@@ -76,6 +76,8 @@ pub(crate) struct Prepared {
     pub(crate) share: Box<[u8]>,
     /// What was locked, if the group was asked to lock it first; else the share names it.
     pub(crate) locks: Option<Locks>,
+    /// What the keys' values on the disk were that the share needs. The keys are locked, so they still are.
+    pub(crate) values: Vec<ValueOf>,
     /// The bound on the memory that it may add, if it was ordered with one.
     pub(crate) bound: Option<u64>,
     /// The version and the time of the record that prepared it. What the share does depends on these and on its keys alone, so
@@ -89,14 +91,29 @@ impl Prepared {
         Share::of(&self.share).expect("a share is checked before it is kept")
     }
 
+    /// The values on the disk that the share needs, each with its key and its reference.
+    pub(crate) fn supplied(&self) -> impl Iterator<Item = (&[u8], Reference, &[u8])> {
+        self.values.iter().map(|ValueOf { key, reference, value }| (&**key, *reference, &**value))
+    }
+
     /// Calls `visit` with each key that is locked.
     pub(crate) fn for_each_locked(&self, visit: impl FnMut(&[u8])) {
         for_each_key_of(self.locks.as_ref().map_or(&self.share, |locks| &locks.share), visit);
     }
 
     fn bytes(&self) -> usize {
-        self.share.len() + self.locks.as_ref().map_or(0, |locks| locks.share.len())
+        let values: usize = self.values.iter().map(|it| VALUE_BYTES + it.key.len() + it.value.len()).sum();
+        self.share.len() + self.locks.as_ref().map_or(0, |locks| locks.share.len()) + values
     }
+}
+
+/// The bytes of a value that is not in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ValueOf {
+    pub(crate) key: Box<[u8]>,
+    /// What the key's entry holds in place of the value.
+    pub(crate) reference: Reference,
+    pub(crate) value: Box<[u8]>,
 }
 
 /// Keys that are locked without a vote.
@@ -185,6 +202,7 @@ pub struct TwoPhase {
 const KNOWN_BYTES: usize = 160;
 const LOCKED_BYTES: usize = 96;
 const RETURNED_BYTES: usize = 48;
+const VALUE_BYTES: usize = size_of::<ValueOf>();
 
 impl TwoPhase {
     // State.

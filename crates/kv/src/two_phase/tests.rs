@@ -164,7 +164,14 @@ impl Plan {
                     };
                     let mut scratch = Vec::new();
                     let share = Share::build(&set, &mut scratch).expect("a SET can be shared").bytes().into();
-                    let prepared = |share| Prepared { share, locks: None, bound: None, version: 1, time: 1 };
+                    let prepared = |share| Prepared {
+                        share,
+                        locks: None,
+                        values: Vec::new(),
+                        bound: None,
+                        version: 1,
+                        time: 1,
+                    };
                     match (kind, vote) {
                         (Kind::Lock, Vote::Unknown) => {
                             group.lock(header, Locks { share, version: 1 }, true);

@@ -238,12 +238,27 @@ impl Tracking {
             return;
         }
         choice.last_read = Some(sequence);
-        let has_prefixes = choice.mode == TrackingMode::Prefixes;
-        let is_fresh = self.is_fresh(cx, group);
         if has_script {
-            let begun = self.lately.count;
+            let (begun, is_fresh) = (self.lately.count, self.is_fresh(cx, group));
             self.scripts.insert((client, sequence), UnderWay { group, begun, is_fresh });
         }
+        self.note_keys(cx, client, sequence, group, keys.into_iter());
+    }
+
+    /// Notes keys of a group that a client's request may read, when the request begins.
+    pub(crate) fn note_keys<'k>(
+        &mut self,
+        cx: &mut Context,
+        client: ClientId,
+        sequence: u64,
+        group: u16,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return };
+        let Some(choice) = session.tracking.as_mut().filter(|choice| choice.keeps()) else { return };
+        choice.last_read = Some(sequence);
+        let has_prefixes = choice.mode == TrackingMode::Prefixes;
+        let is_fresh = self.is_fresh(cx, group);
         for key in keys {
             if !is_fresh {
                 self.owe(cx, client, sequence, Some(key), None);

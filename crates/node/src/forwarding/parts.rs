@@ -74,7 +74,7 @@ fn is_wanted(cx: &Context, ticket: Ticket) -> bool {
         Origin::Session(client) => cx.clients.sessions.get(client).is_some(),
         Origin::Peer(id, link) => cx.peers[id].is_linked_by(link),
         Origin::Part(_) | Origin::Wait | Origin::LongPart | Origin::Coding(_) | Origin::Value => true,
-        Origin::Freshness | Origin::Changes | Origin::Eviction | Origin::Move | Origin::TwoPhase => true,
+        Origin::Freshness | Origin::Changes | Origin::Eviction | Origin::TwoPhase => true,
         Origin::Floor | Origin::Unawaited => true,
     }
 }

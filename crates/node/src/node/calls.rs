@@ -124,12 +124,7 @@ impl Node {
         let Request::Command(command) = request else { return false };
         let is_new = matches!(
             Origin::of(ticket),
-            Origin::Session(_)
-                | Origin::Peer(..)
-                | Origin::Part(_)
-                | Origin::Coding(_)
-                | Origin::Move
-                | Origin::TwoPhase
+            Origin::Session(_) | Origin::Peer(..) | Origin::Part(_) | Origin::Coding(_) | Origin::TwoPhase
         );
         is_new && !self.cx.belongs(group, command)
     }

@@ -13,6 +13,7 @@ use crate::requests::transactions::{self, Answer, Then};
 use crate::requests::{self, Admitted, Route, WaitAsked};
 use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Pending, Session, SessionReply};
+use crate::two_phase::evaluation::ToDatabase;
 use crate::two_phase::merging::Work;
 use crate::two_phase::plan::Whole;
 use crate::{connections, operators};
@@ -115,11 +116,14 @@ impl Node {
     ) {
         if let CommandError::OtherDatabase { number, replaces } = *error {
             let (from, to) = (&arguments[1], &arguments[2]);
-            return match databases::named(&self.cx, number.to_string().as_bytes()) {
-                Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
-                Ok(_) if self.held.awaits_database(&mut self.cx, client, arguments, number) => {}
-                Ok(_) => self.moves.copy(&mut self.cx, client, (from, to), number, replaces),
-            };
+            let named = databases::named(&self.cx, number.to_string().as_bytes());
+            if named.is_ok() && self.held.awaits_database(&mut self.cx, client, arguments, number) {
+                return;
+            }
+            let what = ToDatabase::Copied { replaces };
+            let work =
+                named.and_then(|to_in| databases::to_database(&self.cx, client, (from, to), to_in, what));
+            return self.begin_to_database(client, work);
         }
         let knows_answers = self.cx.map.has(Feature::Answers);
         match error.foreseen(arguments, scratch).filter(|_| knows_answers) {
@@ -171,8 +175,27 @@ impl Node {
 
     /// Begins a request over several groups.
     fn begin_work(&mut self, client: ClientId, work: Result<Work, Whole>, pending: Option<Pending>) {
+        let reads = match &work {
+            Ok(work) if self.cx.gates.has(Gate::Tracking) => work.reads(),
+            _ => Vec::new(),
+        };
         if let Err(error) = self.two_phase.begin(&mut self.cx, client, work, pending) {
-            self.cx.answer(client, |replies| replies.error(&error));
+            return self.cx.answer(client, |replies| replies.error(&error));
+        }
+        let session = self.cx.clients.sessions.get(client);
+        if let Some(sequence) = session.and_then(Session::last_under_way) {
+            let tracking = &mut self.following.tracking;
+            reads.iter().for_each(|(group, keys)| {
+                tracking.note_keys(&mut self.cx, client, sequence, *group, keys.iter().map(|key| &**key));
+            });
+        }
+    }
+
+    /// Begins to take a key to another database.
+    fn begin_to_database(&mut self, client: ClientId, work: Result<Work, String>) {
+        match work {
+            Ok(work) => self.begin_work(client, Ok(work), None),
+            Err(error) => self.cx.answer(client, |replies| replies.error(&error)),
         }
     }
 
@@ -247,7 +270,10 @@ impl Node {
                 connections::hot_keys(cx, client, command, arguments, used);
             }
             NodeCommand::Select => databases::select(cx, client, &arguments[1]),
-            NodeCommand::Move => self.moves.begin(cx, client, arguments),
+            NodeCommand::Move => {
+                let work = databases::moved(cx, client, arguments);
+                self.begin_to_database(client, work);
+            }
             NodeCommand::LockList => lock_list::list(cx, client, arguments),
             NodeCommand::Transaction(command) => {
                 self.transaction_command(client, command, arguments, scratch);

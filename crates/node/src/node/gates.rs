@@ -133,7 +133,8 @@ fn of_command(command: &Command<'_>, bytes_max: usize) -> Gates {
     gates.set(Gate::Grant, !command.grows_little());
     gates.set(Gate::Work, command.may_walk());
     gates.set(Gate::Long, command.payload_bytes() > bytes_max);
-    gates.set(Gate::Locked, matches!(command, Command::TwoPhase(_)));
+    // A record of a transaction may come again with the values that it needs.
+    gates.set(Gate::Locked, matches!(command, Command::TwoPhase(_) | Command::Supplied(_)));
     gates
 }
 

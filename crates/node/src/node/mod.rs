@@ -54,7 +54,6 @@ use crate::operators::recent::Recent;
 use crate::parameters::Parameters;
 use crate::requests::HeldRequests;
 use crate::requests::completing::Completing;
-use crate::requests::databases::Moves;
 use crate::requests::gather::Gathers;
 use crate::requests::long::LongCommands;
 use crate::requests::long_reads::LongReads;
@@ -91,7 +90,6 @@ pub struct Node {
     /// When this turn began: [`Context::now`] advances within a turn, where a client has used much of it.
     begun_us: u64,
     gathers: Gathers,
-    moves: Moves,
     two_phase: TwoPhase,
     asking: Asking,
     recent: Recent,

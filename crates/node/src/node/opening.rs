@@ -112,7 +112,6 @@ impl Node {
             judges_late: false,
             begun_us: now.monotonic_us,
             gathers: Default::default(),
-            moves: Default::default(),
             two_phase: TwoPhase::new(planted),
             asking: Default::default(),
             recent: Default::default(),

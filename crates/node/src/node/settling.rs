@@ -340,7 +340,6 @@ impl Node {
                 self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
             }
             Origin::Value => self.values.fetched(&mut self.cx, ticket.sequence, reply),
-            Origin::Move => self.moves.answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::TwoPhase => {
                 self.two_phase.answered(&mut self.cx, ticket.sequence, result, reply);
                 for announcement in self.two_phase.take_announced() {

@@ -25,8 +25,6 @@ pub(crate) enum Origin {
     Eviction,
     /// A question for changes that are not kept here: the sequence is the question's number.
     Changes,
-    /// A step of a `MOVE`: the sequence is the move's number.
-    Move,
     /// A request to another node for a value, since it is damaged here: the sequence is the fetch's number.
     Value,
     /// A record of a transaction over several groups: the sequence is the question's number.
@@ -51,10 +49,9 @@ const UNAWAITED: u64 = 7;
 /// These share the kind [`UNAWAITED`], as three bits have room for no more kinds: the rest of the ticket tells them apart.
 const EVICTION: u64 = 1;
 const CHANGES: u64 = 2;
-const MOVE: u64 = 3;
-const VALUE: u64 = 4;
-const TWO_PHASE: u64 = 5;
-const FLOOR: u64 = 6;
+const VALUE: u64 = 3;
+const TWO_PHASE: u64 = 4;
+const FLOOR: u64 = 5;
 
 impl Origin {
     #[inline]
@@ -70,7 +67,6 @@ impl Origin {
             FRESHNESS => Origin::Freshness,
             UNAWAITED if rest == EVICTION => Origin::Eviction,
             UNAWAITED if rest == CHANGES => Origin::Changes,
-            UNAWAITED if rest == MOVE => Origin::Move,
             UNAWAITED if rest == VALUE => Origin::Value,
             UNAWAITED if rest == TWO_PHASE => Origin::TwoPhase,
             UNAWAITED if rest == FLOOR => Origin::Floor,
@@ -91,7 +87,6 @@ impl Origin {
             Origin::Freshness => (FRESHNESS, 0),
             Origin::Eviction => (UNAWAITED, EVICTION),
             Origin::Changes => (UNAWAITED, CHANGES),
-            Origin::Move => (UNAWAITED, MOVE),
             Origin::Value => (UNAWAITED, VALUE),
             Origin::TwoPhase => (UNAWAITED, TWO_PHASE),
             Origin::Floor => (UNAWAITED, FLOOR),
@@ -138,7 +133,6 @@ mod tests {
             Origin::Freshness,
             Origin::Eviction,
             Origin::Changes,
-            Origin::Move,
             Origin::Value,
             Origin::TwoPhase,
             Origin::Floor,

@@ -6,8 +6,8 @@ use kv::codec::Reader;
 use kv::command::ExpiryUnit;
 use kv::limits::SCRIPT_COST_DEFAULT;
 use kv::{
-    Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Script, ScriptLimits, Share, Table,
-    Transaction, UnixMs, Version,
+    Command, Deadline, Draft, List, Reply, ReplyBuffer, RestoreOptions, Script, ScriptLimits, ScriptOptions,
+    Share, Table, Transaction, UnixMs, Version,
 };
 use protocol::two_phase::{Evaluated, Found};
 use scripts::LUA;
@@ -28,13 +28,62 @@ pub(crate) struct Evaluation {
     /// By group: what it locks and reads.
     locks: BTreeMap<u16, Draft>,
     /// By group: the keys, in the order in which their values are read.
-    keys: BTreeMap<u16, Vec<Box<[u8]>>>,
+    keys: BTreeMap<u16, Vec<Key>>,
+    /// An error instead of which the reply is 0: `RENAMENX` of a missing key, which stands for `MOVE`.
+    is_move: bool,
     reply: ReplyBuffer,
     /// Bytes of values for which it is charged.
     charge: usize,
 }
 
+/// A key, by its names.
+#[derive(Debug)]
+struct Key {
+    /// In its group.
+    name: Box<[u8]>,
+    /// On the copies, if it is another one there.
+    alias: Option<Box<[u8]>>,
+}
+
+impl Key {
+    fn on_copies(&self) -> &[u8] {
+        self.alias.as_ref().unwrap_or(&self.name)
+    }
+}
+
+/// What a key of one database becomes in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToDatabase {
+    /// It is moved there (`MOVE`), if it does not exist there yet.
+    Moved,
+    /// It is copied (`COPY … DB`).
+    Copied {
+        /// Whether the copy replaces a key that exists.
+        replaces: bool,
+    },
+}
+
 impl Evaluation {
+    /// A key that goes to another database, where both are given with their groups. The groups differ.
+    pub(crate) fn to_database(
+        (group, from): (u16, &[u8]),
+        (other, to): (u16, &[u8]),
+        what: ToDatabase,
+    ) -> Evaluation {
+        assert_ne!(group, other, "a group belongs to one database");
+        // Both names may be the same, and databases are unknown on the copies.
+        let alias = if from.is_empty() { &b"a"[..] } else { b"" };
+        let command = match what {
+            ToDatabase::Moved => Command::Rename { from, to: alias, if_absent: true },
+            ToDatabase::Copied { replaces } => Command::Copy { from, to: alias, replace: replaces },
+        };
+        let mut evaluation = Evaluation { is_move: what == ToDatabase::Moved, ..Evaluation::default() };
+        assert!(evaluation.commands.push(&command), "a transaction may hold these commands");
+        evaluation.lock(group, Key { name: from.into(), alias: None });
+        evaluation.lock(other, Key { name: to.into(), alias: Some(alias.into()) });
+        evaluation
+    }
+
     /// One command.
     ///
     /// # Errors
@@ -91,15 +140,19 @@ impl Evaluation {
             return Err(Whole::TooManyKeys);
         }
         for key in keys {
-            let group = group_of(&key);
-            let draft = self.locks.entry(group).or_default();
-            let is_pushed = draft
-                .push(&Command::TimeToLive { key: &key, unit: ExpiryUnit::UnixMilliseconds })
-                && draft.push(&Command::Dump { key: &key });
-            assert!(is_pushed, "a transaction may hold these commands");
-            self.keys.entry(group).or_default().push(key.into());
+            self.lock(group_of(&key), Key { name: key.into(), alias: None });
         }
         Ok(self)
+    }
+
+    /// Has a group lock a key, and read it.
+    fn lock(&mut self, group: u16, key: Key) {
+        let draft = self.locks.entry(group).or_default();
+        let name = &*key.name;
+        let is_pushed = draft.push(&Command::TimeToLive { key: name, unit: ExpiryUnit::UnixMilliseconds })
+            && draft.push(&Command::Dump { key: name });
+        assert!(is_pushed, "a transaction may hold these commands");
+        self.keys.entry(group).or_default().push(key);
     }
 
     /// The groups, each with its encoded share, by which it locks the keys and reads them.
@@ -116,6 +169,12 @@ impl Evaluation {
     /// The groups.
     pub(crate) fn groups(&self) -> impl Iterator<Item = u16> {
         self.locks.keys().copied()
+    }
+
+    /// By group: the keys.
+    pub(crate) fn reads(&self) -> Vec<(u16, Vec<Box<[u8]>>)> {
+        let names = |keys: &Vec<Key>| keys.iter().map(|key| key.name.clone()).collect();
+        self.keys.iter().map(|(group, keys)| (*group, names(keys))).collect()
     }
 
     /// Whether all of its keys are still in their groups.
@@ -169,7 +228,10 @@ impl Evaluation {
         };
         // An earlier attempt has made another one.
         self.reply = ReplyBuffer::new();
-        self.reply.extend_encoded(elements);
+        match Reply::first(elements) {
+            Reply::Error(_) if self.is_move => self.reply.integer(0),
+            _ => self.reply.extend_encoded(elements),
+        }
         self.reply.set_announcements(announcements);
         let (mut shares, mut have_changed, mut bytes) = (Vec::new(), false, 0);
         for (group, draft) in &self.locks {
@@ -225,7 +287,9 @@ fn declared_alone<'s>(script: &Script<'s>, scratch: &'s mut Vec<u8>) -> Script<'
     let limits = ScriptLimits { cost_max, ..script.limits() };
     let (count, writes) = (script.key_count(), script.is_write());
     let alone = Script::build(scratch, script.text(), inputs, count, limits, writes);
-    alone.expect("it has as many inputs as before").with_options(script.options())
+    // For a client that caches what it reads, the declared keys are noted.
+    let options = ScriptOptions { tells_reads: false, ..script.options() };
+    alone.expect("it has as many inputs as before").with_options(options)
 }
 
 fn error(text: &str) -> Vec<u8> {
@@ -255,7 +319,7 @@ impl Copies {
     }
 
     /// Takes the values of a group: for each key its deadline and its payload.
-    fn restore(&mut self, keys: &[Box<[u8]>], reply: &[u8]) -> Result<(), Vec<u8>> {
+    fn restore(&mut self, keys: &[Key], reply: &[u8]) -> Result<(), Vec<u8>> {
         let mut elements = Reader::new(reply);
         let unreadable =
             || error("ERR a shard has answered something else than it was asked; nothing was done");
@@ -277,6 +341,7 @@ impl Copies {
             let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
             let (options, mut out) =
                 (RestoreOptions { replaces: true, ..Default::default() }, ReplyBuffer::new());
+            let key = key.on_copies();
             self.apply(&Command::Restore { key, payload, deadline, options }, &mut out);
             if Reply::first(out.as_bytes()) != Reply::Ok {
                 return Err(out.take());
@@ -300,13 +365,13 @@ impl Copies {
     /// Adds what has changed of a key since the version `before`. Returns whether anything has.
     fn put_change(
         &mut self,
-        key: &[u8],
+        key: &Key,
         was_there: bool,
         before: Version,
         changes: &mut Draft,
     ) -> Result<bool, Vec<u8>> {
         let mut scratch = Vec::new();
-        let keys = List::build(&mut scratch, [key]);
+        let keys = List::build(&mut scratch, [key.on_copies()]);
         let mut versions = ReplyBuffer::new();
         self.table.read(&Command::Watch { keys }, self.now, &mut versions);
         let mut elements = Reader::new(versions.as_bytes());
@@ -316,14 +381,17 @@ impl Copies {
             _ => unreachable!("a table tells the versions of keys"),
         };
         let is_pushed = match version {
-            0 if was_there => changes.push(&Command::Delete { keys }),
+            0 if was_there => {
+                let mut scratch = Vec::new();
+                changes.push(&Command::Delete { keys: List::build(&mut scratch, [&*key.name]) })
+            }
             0 => return Ok(false),
             version if version <= before => return Ok(false),
             _ => {
                 let mut out = ReplyBuffer::new();
-                let unit = ExpiryUnit::UnixMilliseconds;
-                self.table.read(&Command::TimeToLive { key, unit }, self.now, &mut out);
-                self.table.read(&Command::Dump { key }, self.now, &mut out);
+                let (unit, copy) = (ExpiryUnit::UnixMilliseconds, key.on_copies());
+                self.table.read(&Command::TimeToLive { key: copy, unit }, self.now, &mut out);
+                self.table.read(&Command::Dump { key: copy }, self.now, &mut out);
                 let mut elements = Reader::new(out.as_bytes());
                 let (expiry, payload) = (Reply::decode(&mut elements), Reply::decode(&mut elements));
                 let (Ok(Reply::Integer(expiry)), Ok(Reply::Bulk(payload))) = (expiry, payload) else {
@@ -331,7 +399,7 @@ impl Copies {
                 };
                 let deadline = (expiry >= 0).then_some(Deadline::At(expiry));
                 let options = RestoreOptions { replaces: true, ..Default::default() };
-                changes.push(&Command::Restore { key, payload, deadline, options })
+                changes.push(&Command::Restore { key: &key.name, payload, deadline, options })
             }
         };
         assert!(is_pushed, "a transaction may hold these commands");

@@ -94,7 +94,8 @@ impl Locks {
                 Judged::Goes | Judged::Refused(_) => Judged::Goes,
             };
         }
-        match command {
+        let mut inner = None;
+        match without_values(command, &mut inner) {
             Command::TwoPhase(
                 TwoPhaseCommand::Prepare { header, is_alone, share }
                 | TwoPhaseCommand::Lock { header, is_alone, share },
@@ -205,6 +206,16 @@ impl Locks {
         let records: u32 =
             self.ending.values().sum::<u32>() + self.locking.values().map(|it| it.records).sum::<u32>();
         assert_eq!(self.tickets.len(), records as usize, "each record that is proposed has a ticket");
+    }
+}
+
+/// The command without the values that it was supplied with. If there are some, it is decoded into `inner`.
+fn without_values<'s, 'c>(command: &'s Command<'c>, inner: &'s mut Option<Command<'c>>) -> &'s Command<'c> {
+    match command {
+        Command::Supplied(supplied) => {
+            inner.insert(supplied.command().expect("it was checked when it was built"))
+        }
+        command => command,
     }
 }
 

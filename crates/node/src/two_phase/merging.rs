@@ -79,6 +79,14 @@ impl Work {
         }
     }
 
+    /// By group: the keys that it may read for the client.
+    pub(crate) fn reads(&self) -> Vec<(u16, Vec<Box<[u8]>>)> {
+        match self {
+            Work::Divided(divided) => divided.reads(),
+            Work::Evaluation(evaluation) => evaluation.reads(),
+        }
+    }
+
     /// The groups, each with the encoded share with which it begins. `None`: one cannot be shared.
     pub(crate) fn shares(&self) -> Option<Vec<(u16, Vec<u8>)>> {
         match self {

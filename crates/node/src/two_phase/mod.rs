@@ -119,9 +119,7 @@ impl TwoPhase {
         pending: Option<Pending>,
     ) -> Result<(), String> {
         let work = work.map_err(Whole::explanation)?;
-        if !cx.map.has(Feature::Transactions) || is_caching(cx, client) {
-            return Err(CROSSSLOT.to_owned());
-        }
+        cx.map.require(Feature::Transactions).map_err(|why| format!("{CROSSSLOT}: {why}"))?;
         work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
         self.coordinator_here(cx)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
@@ -562,11 +560,6 @@ fn coordinator(cx: &Context) -> Option<Coordinator> {
     (cx.admission.is_admitted() && is_registered).then(|| Coordinator::new(name, own.planted))
 }
 
-/// Whether a client keeps what it reads. It could not be told what changes: see `following/tracking`.
-fn is_caching(cx: &Context, client: ClientId) -> bool {
-    cx.clients.sessions.get(client).is_some_and(|session| session.tracking.is_some())
-}
-
 /// Whether a group existed and does not any more. Numbers are never used again, so one that is not below the map's next is of a
 /// newer map: it may have prepared what others hold.
 fn was_dropped(cx: &Context, group: u16) -> bool {
@@ -599,8 +592,8 @@ fn takes_part(group: &Group) -> Result<(), String> {
         "has registers, which have no order"
     } else if keyspace.acks == Acks::None {
         "has acks = \"none\", and may forget what it has promised"
-    } else if keyspace.coding().is_some() || keyspace.spills() {
-        "has values that are not in memory whole"
+    } else if keyspace.coding().is_some() {
+        "keeps its values as fragments"
     } else {
         return Ok(());
     };

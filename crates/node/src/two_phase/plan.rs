@@ -3,7 +3,7 @@
 
 use crate::context::routing::CROSSSLOT;
 use kv::codec::Reader;
-use kv::{Command, Draft, List, Reply, ReplyBuffer, Share, Transaction};
+use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions, Share, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::resp::reply::element_end;
 
@@ -199,10 +199,15 @@ impl Divided {
     }
 
     fn draft(&mut self, group: u16, command: &Command<'_>) -> Result<(), Whole> {
-        if !command.can_be_shared() {
-            return Err(Whole::NeedsAll);
-        }
-        match self.drafts.entry(group).or_default().push(command) {
+        // For a client that caches what it reads, the keys that a script declares are noted.
+        let silent = match *command {
+            Command::Script(script) => {
+                let options = ScriptOptions { tells_reads: false, ..script.options() };
+                Command::Script(script.with_options(options))
+            }
+            command => command,
+        };
+        match command.can_be_shared() && self.drafts.entry(group).or_default().push(&silent) {
             true => Ok(()),
             false => Err(Whole::NeedsAll),
         }
@@ -243,6 +248,19 @@ impl Divided {
     /// The groups.
     pub(crate) fn groups(&self) -> impl Iterator<Item = u16> {
         self.drafts.keys().copied()
+    }
+
+    /// By group: the keys that its reads name, and all keys of scripts.
+    pub(crate) fn reads(&self) -> Vec<(u16, Vec<Box<[u8]>>)> {
+        let reads = |(group, draft): (&u16, &Draft)| {
+            let mut keys: Vec<Box<[u8]>> = Vec::new();
+            let commands = draft.transaction().commands();
+            commands.filter(|it| !it.is_write() || matches!(it, Command::Script(_))).for_each(|command| {
+                command.for_each_key(|key| keys.push(key.into()));
+            });
+            (*group, keys)
+        };
+        self.drafts.iter().map(reads).collect()
     }
 
     /// The groups in which it writes.

@@ -52,6 +52,31 @@ fn a_client_that_has_read_a_key_gets_one_invalidation() {
 }
 
 #[test]
+fn what_is_read_of_several_shards_is_invalidated() {
+    let keyspaces = ["prefix= replication=consensus shards=3", "prefix=b: acks=majority"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (writer, reader) = (cluster.client(1), tracking(&mut cluster, 2, ""));
+    assert_eq!(cluster.ask(writer, "MSET k0 1 k1 1 k2 1 k3 1 b:k 1"), "OK");
+    cluster.turns(200);
+    let reads = [
+        ("MGET k0 k1 k2 k3 b:k", "[\"1\", \"1\", \"1\", \"1\", \"1\"]"),
+        ("EVAL return(redis.call('exists',KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5])) 5 k0 k1 k2 k3 b:k", "5"),
+    ];
+    for (request, expected) in reads {
+        assert_eq!(cluster.ask(reader, request), expected);
+        assert!(messages(&mut cluster, reader).is_empty(), "nothing has changed");
+        for key in ["k3", "b:k", "k0"] {
+            cluster.ask(writer, &format!("INCR {key}"));
+            assert_eq!(messages(&mut cluster, reader), [invalid(key)], "after {request}");
+        }
+        assert_eq!(cluster.ask(writer, "MSET k0 1 k1 1 k2 1 k3 1 b:k 1"), "OK");
+        let mut invalidated = messages(&mut cluster, reader);
+        invalidated.sort();
+        assert_eq!(invalidated, [invalid("k1"), invalid("k2")], "each key once");
+    }
+}
+
+#[test]
 fn an_invalidation_is_repeated_after_a_read_under_way() {
     let mut cluster = setup(1, &[]).start();
     let (reader, writer) = (tracking(&mut cluster, 1, ""), cluster.client(1));

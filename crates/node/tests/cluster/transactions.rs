@@ -555,6 +555,35 @@ fn a_long_share_is_sent_in_parts() {
 }
 
 #[test]
+fn values_on_the_disk_take_part() {
+    for replication in ["consensus", "leader-follower acks=majority"] {
+        let disk = format!("prefix=d: replication={replication} storage=disk storage_threshold=64 shards=2");
+        let mut cluster = setup(3, &["prefix= replication=consensus", &disk]).start();
+        let text = "x".repeat(1000);
+        for node in 1..=3 {
+            let client = cluster.client(node);
+            assert_eq!(cluster.ask(client, &format!("MSET d:a {text} d:b {text} a {text} d:n {node}")), "OK");
+            assert_eq!(
+                cluster.ask(client, "MGET d:a a d:n"),
+                format!("[\"{text}\", \"{text}\", \"{node}\"]")
+            );
+            assert_eq!(cluster.pipeline(client, &["MULTI", "APPEND d:a y", "APPEND d:b z"])[2], "QUEUED");
+            cluster.send(client, "GETRANGE d:b 999 -1");
+            assert_eq!(cluster.reply(client), "QUEUED");
+            assert_eq!(cluster.pipeline(client, &["INCR a2", "GET d:a"]), ["QUEUED", "QUEUED"]);
+            assert_eq!(cluster.ask(client, "EXEC"), format!("[1001, 1001, \"xz\", {node}, \"{text}y\"]"));
+            for (from, to) in [("d:a", "k"), ("k", "d:k"), ("d:k", "d:c"), ("d:c", "d:a")] {
+                assert_eq!(cluster.ask(client, &format!("RENAME {from} {to}")), "OK", "{from} {to}");
+            }
+            let script = "return(redis.call('append',KEYS[1],redis.call('getdel',KEYS[2])))";
+            assert_eq!(cluster.ask(client, &format!("EVAL {script} 2 d:a d:b")), "2002");
+            assert_eq!(cluster.ask(client, "GET d:a"), format!("\"{text}y{text}z\""));
+            assert_eq!(cluster.ask(client, "EXISTS d:b k d:k d:c d:a"), "1");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_divided_is_refused() {
     let keyspaces = ["prefix= acks=majority", "prefix=b: replication=consensus"];
     let cached = ["prefix=c: replication=leader-follower acks=none", "prefix=r: replication=abd"];

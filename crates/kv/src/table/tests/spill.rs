@@ -1,13 +1,15 @@
 //! Values on the disk: a table that keeps only references behaves like one that keeps all values.
 
-use super::model::records;
+use super::model::{Record, record, records};
+use super::two_phase::{number, preparing, shareable, with_header};
 use super::{Store, plain_set, text_of};
 use crate::codec::Reader;
 use crate::coded::{Reference, ValueRef};
-use crate::command::{Command, Draft, HashCommand, List, SetAnswer, Supplied};
+use crate::command::{Command, Draft, HashCommand, List, SetAnswer, Share, Supplied, TwoPhaseCommand};
 use crate::reply::{Reply, ReplyBuffer};
 use crate::table::{Follows, Spilled, Table, encode_value};
 use crate::{Condition, Expiry};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -259,6 +261,69 @@ proptest! {
             prop_assert_eq!(copy.table.digest(), leader.table.digest());
             prop_assert_eq!(&copy.kept, &leader.kept);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// A share of a transaction over several groups does with values on the disk what it does with values in memory, also on a replica
+    /// that joins while its keys are locked.
+    #[test]
+    fn a_share_does_with_values_on_the_disk_what_it_does_in_memory(
+        before in records(0..40),
+        share in vec(record(), 1..5),
+        locks_first in any::<bool>(),
+        between in records(0..10),
+        is_committed in any::<bool>(),
+    ) {
+        let draft = shareable(&share);
+        prop_assume!(!draft.transaction().is_empty());
+        let (mut scratch, mut lock_scratch) = (Vec::new(), Vec::new());
+        let share = Share::build(&Command::Transaction(draft.transaction()), &mut scratch).unwrap();
+        let mut reading = Draft::default();
+        share.command().for_each_key(|key| assert!(reading.push(&Command::Dump { key })));
+        let reading = Share::build(&Command::Transaction(reading.transaction()), &mut lock_scratch).unwrap();
+        let mut records = before;
+        let joins_at = with_header(number(1), 1, |header| {
+            let own = |command| Record::of(&Command::TwoPhase(command));
+            let lock = TwoPhaseCommand::Lock { header, is_alone: false, share: reading };
+            let votes = match locks_first {
+                true => [own(lock), own(lock), own(TwoPhaseCommand::PrepareLocked { header, share })].to_vec(),
+                false => [Record::of(&preparing(header, share)), Record::of(&preparing(header, share))].to_vec(),
+            };
+            records.extend(votes);
+            let joins_at = records.len();
+            records.extend(between);
+            records.push(own(match is_committed {
+                true => TwoPhaseCommand::Commit { header },
+                false => TwoPhaseCommand::Abort { header },
+            }));
+            joins_at
+        });
+        let (mut memory, mut leader, mut copy) = (Table::new(3), Replica::new(4), None);
+        for (number, record) in records.iter().enumerate() {
+            if number == joins_at {
+                copy = Some(copied(&mut leader));
+            }
+            let (offset, time, command) = (number as u64 + 1, 1000 + 3 * number as u64, record.command());
+            let mut expected = ReplyBuffer::new();
+            memory.apply(&command, offset, time, &mut expected);
+            prop_assert_eq!(leader.ask(&command, offset, time), text_of(&expected), "{:?}", command);
+            if let Some(copy) = &mut copy {
+                copy.ask(&command, offset, time);
+            }
+        }
+        for key in keys_of(&mut memory) {
+            let mut out = ReplyBuffer::new();
+            memory.read(&Command::Fetch { key: &key }, 0, &mut out);
+            prop_assert_eq!(leader.get(&key, 0), text_of(&out));
+        }
+        let copy = copy.expect("it joins before the end");
+        prop_assert_eq!(copy.table.digest(), leader.table.digest());
+        prop_assert_eq!(&copy.kept, &leader.kept);
+        leader.table.check_invariants();
+        copy.table.check_invariants();
     }
 }
 

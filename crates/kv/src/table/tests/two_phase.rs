@@ -17,7 +17,7 @@ const IN_ITS_NEXT_LIFE: Coordinator = Coordinator { life: 2, ..NODE_2 };
 const LOCKED: &str =
     "!TRYAGAIN LOCKED a transaction over several shards has locked the key; nothing was done, try again";
 
-fn number(number: u64) -> TransactionId {
+pub(super) fn number(number: u64) -> TransactionId {
     TransactionId { coordinator: NODE_2, number }
 }
 
@@ -25,7 +25,7 @@ fn age(first: TransactionId) -> Age {
     Age { since: 7, first }
 }
 
-fn with_header<R>(id: TransactionId, below: u64, then: impl FnOnce(Header<'_>) -> R) -> R {
+pub(super) fn with_header<R>(id: TransactionId, below: u64, then: impl FnOnce(Header<'_>) -> R) -> R {
     with_unsettled(id, (below, &[]), then)
 }
 
@@ -39,7 +39,7 @@ fn with_unsettled<R>(
     then(header.expect("groups and numbers that can be"))
 }
 
-fn preparing<'a>(header: Header<'a>, share: Share<'a>) -> Command<'a> {
+pub(super) fn preparing<'a>(header: Header<'a>, share: Share<'a>) -> Command<'a> {
     Command::TwoPhase(TwoPhaseCommand::Prepare { header, is_alone: false, share })
 }
 
@@ -475,6 +475,17 @@ fn contents(table: &mut Table, now: UnixMs) -> Vec<String> {
     seen
 }
 
+/// Those of the records that can be shared.
+pub(super) fn shareable(records: &[Record]) -> Draft {
+    let mut draft = Draft::default();
+    for command in records.iter().map(Record::command) {
+        if Share::build(&command, &mut Vec::new()).is_some() {
+            draft.push(&command);
+        }
+    }
+    draft
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
@@ -492,13 +503,7 @@ proptest! {
         let (mut offset, mut second_offset) = (0, 0);
         replay(&mut first, &before, &mut offset);
         replay(&mut second, &before, &mut second_offset);
-        let mut draft = Draft::default();
-        for command in share.iter().map(Record::command).filter(|it| {
-            let mut scratch = Vec::new();
-            Share::build(it, &mut scratch).is_some()
-        }) {
-            draft.push(&command);
-        }
+        let draft = shareable(&share);
         prop_assume!(!draft.transaction().is_empty());
         let mut scratch = Vec::new();
         let share = Share::build(&Command::Transaction(draft.transaction()), &mut scratch).unwrap();
