@@ -151,6 +151,8 @@ pub enum Fault {
     RefusalForgotten,
     /// Transactions: values that one needs of several groups are read without a lock, and written later.
     ValuesNotLocked,
+    /// Transactions: reads of several groups without locks do not compare versions.
+    VersionsNotCompared,
     /// Tracking: an invalidation is sent at once, and not behind the reply of a read that is under way.
     InvalidatedBeforeReply,
     /// Tracking: clients keep cached reads although the replica here has not shown that it is up to date.
@@ -185,7 +187,7 @@ impl Fault {
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
 
     /// The faults planted in transactions over several groups.
-    pub const OF_TWO_PHASE: [Fault; 7] = [
+    pub const OF_TWO_PHASE: [Fault; 8] = [
         Fault::VotesNotAwaited,
         Fault::GivesUpAlone,
         Fault::LockedKeyRead,
@@ -193,6 +195,7 @@ impl Fault {
         Fault::UnknownTakenForVote,
         Fault::RefusalForgotten,
         Fault::ValuesNotLocked,
+        Fault::VersionsNotCompared,
     ];
 
     /// The faults planted in eviction.

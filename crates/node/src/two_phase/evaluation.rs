@@ -171,6 +171,16 @@ impl Evaluation {
         self.locks.keys().copied()
     }
 
+    /// By group: what it reads while its keys are locked.
+    pub(crate) fn locks(&self) -> &BTreeMap<u16, Draft> {
+        &self.locks
+    }
+
+    /// What is carried out here.
+    pub(crate) fn commands(&self) -> &Draft {
+        &self.commands
+    }
+
     /// By group: the keys.
     pub(crate) fn reads(&self) -> Vec<(u16, Vec<Box<[u8]>>)> {
         let names = |keys: &Vec<Key>| keys.iter().map(|key| key.name.clone()).collect();
@@ -195,8 +205,12 @@ impl Evaluation {
         if bytes > MOVED_BYTES_MAX {
             return Err(too_large());
         }
-        // What one group has found expired is missing for all; what expires later, by the clock of another one, was there.
-        let now = found.iter().map(|found| found.time).min().unwrap_or(0);
+        // What one group has found expired is missing for all; what expires later, by the clock of another one, was there. Without
+        // locks the time is this node's, and what a leader has returned had not expired by the leader's.
+        let read = found.iter().flat_map(|found| values(&found.reply));
+        let deadlines = read.filter_map(|(expiry, _)| UnixMs::try_from(expiry).ok());
+        let times = found.iter().map(|found| found.time);
+        let now = times.chain(deadlines.map(|deadline| deadline.saturating_sub(1))).min().unwrap_or(0);
         // What is drawn at random follows from the version.
         let mut copies = Copies { table: Table::new(draw), version: draw >> 16, now };
         copies.table.set_interpreter(&LUA);
@@ -236,9 +250,10 @@ impl Evaluation {
         let (mut shares, mut have_changed, mut bytes) = (Vec::new(), false, 0);
         for (group, draft) in &self.locks {
             let keys = self.keys.get(group).map_or(&[][..], Vec::as_slice);
-            let was_there = copies.were_there(found, *group);
+            let own = found.iter().find(|found| found.group == *group);
+            let were_there = own.into_iter().flat_map(|found| values(&found.reply)).map(|(_, exists)| exists);
             let mut changes = Draft::default();
-            for (key, was_there) in keys.iter().zip(was_there) {
+            for (key, was_there) in keys.iter().zip(were_there) {
                 have_changed |= copies.put_change(key, was_there, before, &mut changes)?;
             }
             if changes.is_empty() {
@@ -290,6 +305,16 @@ fn declared_alone<'s>(script: &Script<'s>, scratch: &'s mut Vec<u8>) -> Script<'
     // For a client that caches what it reads, the declared keys are noted.
     let options = ScriptOptions { tells_reads: false, ..script.options() };
     alone.expect("it has as many inputs as before").with_options(options)
+}
+
+/// Of each key that a group has read, in order: its deadline, which is negative if there is none, and whether it existed.
+fn values(reply: &[u8]) -> impl Iterator<Item = (i64, bool)> + '_ {
+    let mut elements = Reader::new(reply);
+    let _head = Reply::decode(&mut elements);
+    std::iter::from_fn(move || match (Reply::decode(&mut elements), Reply::decode(&mut elements)) {
+        (Ok(Reply::Integer(expiry)), Ok(payload)) => Some((expiry, payload != Reply::Null)),
+        _ => None,
+    })
 }
 
 fn error(text: &str) -> Vec<u8> {
@@ -348,18 +373,6 @@ impl Copies {
             }
         }
         Ok(())
-    }
-
-    /// Whether each key of a group existed, in order.
-    fn were_there(&self, found: &[Found], group: u16) -> Vec<bool> {
-        let Some(found) = found.iter().find(|found| found.group == group) else { return Vec::new() };
-        let mut elements = Reader::new(&found.reply);
-        let _head = Reply::decode(&mut elements);
-        let mut were_there = Vec::new();
-        while let (Ok(_), Ok(payload)) = (Reply::decode(&mut elements), Reply::decode(&mut elements)) {
-            were_there.push(payload != Reply::Null);
-        }
-        were_there
     }
 
     /// Adds what has changed of a key since the version `before`. Returns whether anything has.
@@ -471,6 +484,28 @@ mod tests {
         let values = [found(&evaluation, 97, &[(b"a", b"1")]), found(&evaluation, 98, &[(b"b", b"2")])];
         let commands = commands(&evaluation.evaluate(&values, 7));
         assert!(commands[0].1.contains("Exists") && commands[1].1.contains("Restore"), "{commands:?}");
+    }
+
+    #[test]
+    fn what_a_leader_returns_has_not_expired_whatever_the_clock_here_says() {
+        let mut scratch = Vec::new();
+        let exists = Command::Exists { keys: List::build(&mut scratch, [&b"a"[..], b"b"]) };
+        let mut evaluation = Evaluation::of_command(&exists, group_of).unwrap();
+        let mut table = Table::new(1);
+        let (condition, answer) = (Condition::Always, SetAnswer::Status);
+        let expiry = Expiry::Set(Deadline::At(9));
+        table.apply(
+            &Command::Set { key: b"a", value: b"1", expiry, condition, answer },
+            1,
+            1,
+            &mut ReplyBuffer::new(),
+        );
+        let mut reply = ReplyBuffer::new();
+        table.read(&Command::Transaction(evaluation.locks()[&97].transaction()), 8, &mut reply);
+        let late = Found { group: 97, time: 20, reply: reply.take() };
+        let values = [late, Found { time: 20, ..found(&evaluation, 98, &[]) }];
+        assert_eq!(evaluation.evaluate(&values, 7), Evaluated::Nothing);
+        assert_eq!(Reply::first(evaluation.into_reply().as_bytes()), Reply::Integer(1));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use super::evaluation::Evaluation;
 use super::plan::{Divided, Whole};
-use kv::{Command, Transaction, UnixMs};
+use super::reading::shows_versions;
+use kv::{Command, Draft, Transaction, UnixMs};
 use protocol::Ticket;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -77,6 +78,24 @@ impl Work {
             Work::Divided(divided) => divided.written().collect(),
             Work::Evaluation(evaluation) => evaluation.groups().collect(),
         }
+    }
+
+    /// What each group does, or reads first.
+    pub(crate) fn drafts(&self) -> &BTreeMap<u16, Draft> {
+        match self {
+            Work::Divided(divided) => divided.drafts(),
+            Work::Evaluation(evaluation) => evaluation.locks(),
+        }
+    }
+
+    /// Whether it only reads, and versions show whether what it reads has changed.
+    pub(crate) fn shows_versions(&self) -> bool {
+        let shows = |draft: &Draft| draft.transaction().commands().all(|it| shows_versions(&it));
+        let is_shown = match self {
+            Work::Divided(divided) => divided.drafts().values().all(shows),
+            Work::Evaluation(evaluation) => shows(evaluation.commands()),
+        };
+        is_shown && self.drafts().values().all(|draft| draft.watched_len() == 0)
     }
 
     /// By group: the keys that it may read for the client.

@@ -1,14 +1,15 @@
 //! Transactions over several groups: what this node coordinates for its clients, and what it does as the leader of groups that
 //! take part. `docs/design/transactions.md` has the protocol, and why it is right.
 //!
-//! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `merging`
-//! makes one transaction of what waits on a connection; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
+//! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `reading`
+//! reads without locks; `merging` makes one transaction of what waits on a connection; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
 //! leader knows of locked keys before its table does.
 
 pub(crate) mod evaluation;
 pub(crate) mod list;
 pub(crate) mod merging;
 pub(crate) mod plan;
+mod reading;
 
 use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, MOVED};
@@ -25,8 +26,9 @@ use merging::{Connections, Merged, Work};
 use plan::Whole;
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
-use protocol::two_phase::{self, Action, Coordinator, Ended, Planned, Resolver, What};
+use protocol::two_phase::{self, Action, Coordinator, Ended, Evaluated, Planned, Resolver, What};
 use protocol::{Outcome as Ending, Request, Result as Outcome, Ticket};
+use reading::{Next, Reading};
 use std::collections::BTreeMap;
 
 /// How often this node looks for transactions that are held here and that nobody ends.
@@ -54,6 +56,8 @@ pub(crate) struct TwoPhase {
     resolver: Resolver,
     /// The clients' requests that are under way, by number: one number for those that are merged.
     requests: BTreeMap<u64, Merged>,
+    /// Those that read without locks.
+    readings: BTreeMap<u64, Reading>,
     /// What scripts have published that were carried out here.
     announced: Vec<Announcement>,
     newest_request: u64,
@@ -63,7 +67,7 @@ pub(crate) struct TwoPhase {
     moving_bytes: usize,
     /// Clients whose requests over several groups have ended while another request waited behind them.
     released: Vec<ClientId>,
-    /// The records that have no outcome yet, by the number of their tickets.
+    /// What groups were asked and have not answered yet, by the number of the ticket.
     questions: BTreeMap<u64, Question>,
     newest_question: u64,
     /// By the group that this node leads.
@@ -75,13 +79,24 @@ pub(crate) struct TwoPhase {
     due_us: u64,
 }
 
-/// A record that was handed to a group.
+/// What was handed to a group.
 #[derive(Clone, Copy, Debug)]
-struct Question {
-    group: u16,
-    asked: two_phase::Asked,
-    /// The group for which the resolver has asked; `None`: the coordinator has.
-    holder: Option<u16>,
+enum Question {
+    /// A record of a transaction.
+    Record {
+        group: u16,
+        asked: two_phase::Asked,
+        /// The group for which the resolver has asked; `None`: the coordinator has.
+        holder: Option<u16>,
+    },
+    /// A read without locks, of the request with this number.
+    Read { group: u16, request: u64 },
+}
+
+/// How a request begins.
+enum Way {
+    Reads(Reading),
+    Records(Vec<Planned>),
 }
 
 impl TwoPhase {
@@ -90,6 +105,7 @@ impl TwoPhase {
             coordinator: None,
             resolver: Resolver::new(planted),
             requests: BTreeMap::new(),
+            readings: BTreeMap::new(),
             announced: Vec::new(),
             newest_request: 0,
             connections: Connections::default(),
@@ -203,27 +219,101 @@ impl TwoPhase {
         if merged.map_version != cx.map.version && !work.is_still(|group, it| cx.belongs(group, it)) {
             return Err(MOVED.to_owned());
         }
-        let shares = work.shares().ok_or(CROSSSLOT)?;
-        let deciding = deciding(cx, work.groups());
-        let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
-        let planned: Vec<Planned> = shares.into_iter().map(planned).collect();
-        let request = (self.newest_request + 1, merged.since);
-        let mut actions = Vec::new();
-        let coordinator = self.coordinator_here(cx)?;
-        match work {
-            Work::Divided(_) => coordinator.begin(request, planned, merged.deadline_us, &mut actions),
-            Work::Evaluation(_) => {
-                coordinator.begin_locking(request, planned, merged.deadline_us, &mut actions);
-            }
-        }
+        self.coordinator_here(cx)?;
+        let way = match work.shows_versions() {
+            true => Way::Reads(Reading::new(work.drafts().iter(), cx.now.unix_ms, cx.configuration.planted)),
+            false => Way::Records(planned(cx, work)?),
+        };
         if let Work::Evaluation(evaluation) = &mut merged.work {
             self.moving_bytes += evaluation.charge(MOVED_BYTES_MAX).1;
         }
         cx.counters.transactions_begun += 1;
         self.newest_request += 1;
-        self.requests.insert(self.newest_request, merged);
-        self.carry_out(cx, None, actions);
+        let number = self.newest_request;
+        self.requests.insert(number, merged);
+        match way {
+            Way::Reads(reading) => {
+                self.readings.insert(number, reading);
+                self.ask_to_read(cx, number);
+            }
+            Way::Records(planned) => self.coordinate(cx, number, planned),
+        }
         Ok(())
+    }
+
+    /// Has the groups prepare a request, or lock its keys.
+    fn coordinate(&mut self, cx: &mut Context, number: u64, planned: Vec<Planned>) {
+        let coordinator = self.coordinator.as_mut().expect("it was there when the request began");
+        let Merged { work, since, deadline_us, .. } = &self.requests[&number];
+        let (request, mut actions) = ((number, *since), Vec::new());
+        match work {
+            Work::Divided(_) => coordinator.begin(request, planned, *deadline_us, &mut actions),
+            Work::Evaluation(_) => coordinator.begin_locking(request, planned, *deadline_us, &mut actions),
+        }
+        self.carry_out(cx, None, actions);
+    }
+
+    /// Asks the groups of a read without locks.
+    fn ask_to_read(&mut self, cx: &mut Context, request: u64) {
+        let deadline_us = self.requests[&request].deadline_us;
+        for (group, command) in self.readings[&request].questions() {
+            let command = Command::decode(&mut Reader::new(&command)).expect("it was encoded here");
+            self.ask(cx, Question::Read { group, request }, &command, deadline_us);
+        }
+    }
+
+    /// Hands a command to a group, which answers by [`TwoPhase::answered`].
+    fn ask(&mut self, cx: &mut Context, question: Question, command: &Command<'_>, deadline_us: u64) {
+        let (Question::Record { group, .. } | Question::Read { group, .. }) = question;
+        self.newest_question += 1;
+        self.questions.insert(self.newest_question, question);
+        let ticket = Origin::TwoPhase.ticket(self.newest_question);
+        let (follows, seen, hops, leadership) = (false, Version::MAX, 0, 0);
+        cx.submit(
+            group,
+            Asked { ticket, follows, seen, deadline_us, hops, leadership },
+            &Request::Command(command),
+        );
+    }
+
+    /// Takes a group's answer to a read without locks.
+    fn take_read(&mut self, cx: &mut Context, (request, group): (u64, u16), result: Outcome, reply: &[u8]) {
+        // It has ended with another group's answer.
+        let Some(reading) = self.readings.get_mut(&request) else { return };
+        let merged = self.requests.get_mut(&request).expect("a request is kept while it is read");
+        if let Outcome::Done { offset, .. } = result {
+            saw(cx, merged.tickets[0], group, offset);
+        }
+        let next = reading.answered(group, result, reply, cx.now.unix_ms);
+        match next {
+            Next::Wait => return,
+            Next::Ask => return self.ask_to_read(cx, request),
+            _ => self.readings.remove(&request),
+        };
+        let locks = match next {
+            Next::Refused(error) => return self.end(cx, request, Ended::Refused(error)),
+            Next::Read(found) => match &mut merged.work {
+                Work::Divided(_) => {
+                    let replies = found.into_iter().map(|it| (it.group, it.reply)).collect();
+                    return self.end(cx, request, Ended::Done(replies));
+                }
+                Work::Evaluation(evaluation) => match evaluation.evaluate(&found, cx.draw()) {
+                    Evaluated::Nothing => return self.end(cx, request, Ended::Done(Vec::new())),
+                    Evaluated::Refused(error) => return self.end(cx, request, Ended::Refused(error)),
+                    Evaluated::Shares(_) => unreachable!("what reads changes nothing"),
+                },
+            },
+            _ => planned(cx, &merged.work),
+        };
+        cx.counters.transactions_repeated += 1;
+        match locks {
+            Ok(planned) => self.coordinate(cx, request, planned),
+            Err(error) => {
+                let mut refusal = ReplyBuffer::new();
+                refusal.error(&error);
+                self.end(cx, request, Ended::Refused(refusal.take()));
+            }
+        }
     }
 
     /// Takes what scripts have published that were carried out here.
@@ -255,7 +345,14 @@ impl TwoPhase {
 
     /// Takes the outcome of a record.
     pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
-        let Some(Question { group, asked, holder }) = self.questions.remove(&number) else { return };
+        let (group, asked, holder) = match self.questions.remove(&number) {
+            Some(Question::Record { group, asked, holder }) => (group, asked, holder),
+            Some(Question::Read { group, request }) => {
+                self.take_read(cx, (request, group), result, reply);
+                return self.begin_free(cx);
+            }
+            None => return,
+        };
         let (now_us, mut actions) = (cx.now.monotonic_us, Vec::new());
         match holder {
             Some(holder) => {
@@ -284,8 +381,6 @@ impl TwoPhase {
         for action in actions {
             match action {
                 Action::Submit { group, asked, record } => {
-                    self.newest_question += 1;
-                    self.questions.insert(self.newest_question, Question { group, asked, holder });
                     let command = Command::decode(&mut Reader::new(&record)).expect("it was encoded here");
                     let timeout_us = cx.configuration.command_timeout_ms * 1000;
                     // A group that lets it wait for its keys says so before the client is told that its outcome is not known.
@@ -294,10 +389,7 @@ impl TwoPhase {
                     let limit_us = limit.and_then(|it| it.deadline_us(asked.id)).unwrap_or(u64::MAX);
                     let limit_us = limit_us.saturating_sub(timeout_us / 10);
                     let deadline_us = limit_us.clamp(cx.now.monotonic_us, cx.now.monotonic_us + timeout_us);
-                    let ticket = Origin::TwoPhase.ticket(self.newest_question);
-                    let (follows, seen, hops, leadership) = (false, Version::MAX, 0, 0);
-                    let asked = Asked { ticket, follows, seen, deadline_us, hops, leadership };
-                    cx.submit(group, asked, &Request::Command(&command));
+                    self.ask(cx, Question::Record { group, asked, holder }, &command, deadline_us);
                 }
                 Action::Evaluate { ticket, id, found } => {
                     let Some(coordinator) = &mut self.coordinator else { continue };
@@ -599,6 +691,17 @@ fn takes_part(group: &Group) -> Result<(), String> {
     };
     let name = keyspace.name();
     Err(format!("{CROSSSLOT}, and '{name}' takes part in no transaction over several: it {why}"))
+}
+
+/// What each group is asked to prepare or to lock.
+///
+/// # Errors
+/// The error for the client: its commands cannot be shared.
+fn planned(cx: &Context, work: &Work) -> Result<Vec<Planned>, String> {
+    let shares = work.shares().ok_or(CROSSSLOT)?;
+    let deciding = deciding(cx, work.groups());
+    let planned = |(group, share)| Planned { group, decides: deciding.contains(&group), share };
+    Ok(shares.into_iter().map(planned).collect())
 }
 
 /// The groups whose votes decide: all, if they fail together anyway; else the one with the strongest promise.

@@ -250,6 +250,11 @@ impl Divided {
         self.drafts.keys().copied()
     }
 
+    /// By group: what it does.
+    pub(crate) fn drafts(&self) -> &BTreeMap<u16, Draft> {
+        &self.drafts
+    }
+
     /// By group: the keys that its reads name, and all keys of scripts.
     pub(crate) fn reads(&self) -> Vec<(u16, Vec<Box<[u8]>>)> {
         let reads = |(group, draft): (&u16, &Draft)| {

@@ -471,6 +471,11 @@ fn a_refusal_is_forgotten() {
 }
 
 #[test]
+fn reads_without_locks_do_not_compare_versions() {
+    assert_eq!(find_across(Fault::VersionsNotCompared, Protocol::Consensus, 1), Broken::Safety);
+}
+
+#[test]
 fn values_that_a_transaction_needs_are_not_locked() {
     assert_eq!(find_across(Fault::ValuesNotLocked, Protocol::Consensus, 1), Broken::Safety);
 }
