@@ -395,6 +395,22 @@ impl Node {
                 let replies = self.exec_replies(client, &items, elements);
                 self.complete_with(ticket, group, result, replies);
             }
+            Ended::Watch(group, pending) => self.watch_further(client, ticket, group, pending),
+        }
+    }
+
+    /// Asks another group for the versions of keys that a client watches.
+    fn watch_further(&mut self, client: ClientId, ticket: Ticket, group: u16, pending: Pending) {
+        let Pending::Watch { keys, .. } = &pending else {
+            unreachable!("only keys to watch are in several groups")
+        };
+        let mut scratch = Vec::new();
+        let command = Command::Watch { keys: transactions::watched_keys(keys, &mut scratch) };
+        let deadline_us = self.usual_deadline_us();
+        let asked = Asked { ticket, follows: true, seen: Version::MAX, deadline_us, hops: 0, leadership: 0 };
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            session.expect_again(ticket.sequence, pending);
+            self.cx.submit(group, asked, &Request::Command(&command));
         }
     }
 

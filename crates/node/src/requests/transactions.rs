@@ -28,7 +28,7 @@ use kv::codec::{Reader, Writer};
 use kv::limits::TRANSACTION_COMMANDS_MAX;
 use kv::{Command, Draft, List, Reply, ReplyBuffer, ScriptOptions};
 use protocol::Result as Outcome;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::resp::reply::element_end;
 use wire::resp::{Arguments, ArgumentsBuffer};
@@ -42,9 +42,6 @@ const WATCHED_BYTES_MAX: usize = 4 << 20;
 /// The answer to `EXEC` with arguments, which discards the transaction.
 pub(crate) const EXEC_HAS_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
-
-const WATCHES_SEVERAL: &str = "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces or shards): WATCH them one \
-     by one, which has the same effect";
 
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
@@ -96,6 +93,8 @@ pub(crate) enum Ended<'r> {
     Error(String),
     /// The answer to `EXEC` is put together from these items and the group's replies.
     Exec(Vec<Item>, &'r [u8]),
+    /// This group has further keys to watch.
+    Watch(u16, Pending),
 }
 
 /// Takes a command on a transaction.
@@ -290,15 +289,20 @@ pub(crate) fn end<'r>(
         };
     };
     match pending {
-        Pending::Watch { generation, keys } => {
+        Pending::Watch { generation, keys, mut others } => {
             if let Some(gathered) = gathered(cx, client, generation)
                 && !gathered.take_versions((group, version), &keys, reply)
             {
                 gathered.is_lost = true;
             }
-            let mut replies = ReplyBuffer::new();
-            replies.ok();
-            Ended::Reply(replies)
+            match others.pop() {
+                Some((group, keys)) => Ended::Watch(group, Pending::Watch { generation, keys, others }),
+                None => {
+                    let mut replies = ReplyBuffer::new();
+                    replies.ok();
+                    Ended::Reply(replies)
+                }
+            }
         }
         Pending::Instead(instead) => {
             let is_there = !matches!(Reply::first(reply), Reply::Null | Reply::Error(_));
@@ -504,18 +508,22 @@ fn watch<'s>(
         cx.answer(client, ReplyBuffer::ok);
         return None;
     }
-    let keys = List::build(scratch, new);
-    let Some(group) = cx.group_of(client, &Command::Watch { keys }) else {
-        cx.answer(client, |replies| replies.error(WATCHES_SEVERAL));
-        return None;
-    };
-    let mut kept = Vec::new();
-    keys.iter().for_each(|key| kept.put_bytes(key));
+    let database = cx.database_of(client);
+    let mut groups: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
+    new.iter().for_each(|key| groups.entry(database.group_of(key)).or_default().put_bytes(key));
+    let (group, kept) = groups.pop_first().expect("a key is new");
+    let keys = watched_keys(&kept, scratch);
     if let Some(session) = cx.clients.sessions.get_mut(client) {
-        let generation = session.generation();
-        session.expect(Pending::Watch { generation, keys: kept });
+        let (generation, others) = (session.generation(), groups.into_iter().collect());
+        session.expect(Pending::Watch { generation, keys: kept, others });
     }
     Some((group, keys))
+}
+
+/// Keys that are kept each with its length.
+pub(crate) fn watched_keys<'s>(kept: &[u8], scratch: &'s mut Vec<u8>) -> List<'s> {
+    let mut reader = Reader::new(kept);
+    List::build(scratch, std::iter::from_fn(|| reader.bytes().ok()))
 }
 
 /// Queues a request of a client after `MULTI`.

@@ -55,6 +55,8 @@ pub(crate) enum Pending {
         generation: u64,
         /// The keys, each with its length.
         keys: Vec<u8>,
+        /// Those of other groups, which are asked one after the other.
+        others: Vec<(u16, Vec<u8>)>,
     },
     /// The group's part of the answer to `EXEC`.
     Exec {

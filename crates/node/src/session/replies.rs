@@ -324,6 +324,13 @@ impl Session {
         self.pending.push_back((self.first + self.slots.len() as u64, pending));
     }
 
+    /// Notes how the reply of a request, for which another group is asked, is made from that group's outcome.
+    pub(crate) fn expect_again(&mut self, sequence: u64, pending: Pending) {
+        self.versions_awaited += usize::from(matches!(pending, Pending::Watch { .. }));
+        let place = self.pending.partition_point(|(expected, _)| *expected < sequence);
+        self.pending.insert(place, (sequence, pending));
+    }
+
     /// Takes out how the reply is made from the outcome of a request; `None`: the outcome has the reply.
     #[inline]
     pub(crate) fn take_pending(&mut self, sequence: u64) -> Option<Pending> {
