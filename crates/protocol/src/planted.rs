@@ -20,6 +20,8 @@ pub enum Fault {
     RegisterAcknowledgedBeforeDurable,
     /// abd, blocking: a replica that finds its records continues in its earlier incarnation and reuses its tags.
     TagReusedAfterRestart,
+    /// abd, blocking: a coordinator goes on when a replica tells it of a map that has taken keys from the group.
+    OldMapGoesOn,
     /// abd, blocking: a replica whose storage was lost, or rolled back, trusts its records.
     RolledBackRegistersAnswer,
     /// blocking: a replica accepts a write without checking that the writer holds the lock.
@@ -183,6 +185,9 @@ impl Fault {
 
     /// The faults planted in lists and sets that need more than waiting clients.
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
+
+    /// The faults planted in floors: commands go by old maps to groups that have lost their keys.
+    pub const OF_FLOORS: [Fault; 2] = [Fault::FloorForgotten, Fault::OldMapGoesOn];
 
     /// The faults planted in transactions over several groups.
     pub const OF_TWO_PHASE: [Fault; 7] = [

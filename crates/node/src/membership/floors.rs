@@ -95,14 +95,10 @@ impl Floors {
     }
 }
 
-/// The groups that lose keys to a keyspace, and whose leaders need no lease of their node.
+/// The groups of consensus that lose keys to a keyspace: their leaders need no lease of their node. Registers have no log; for them
+/// the control leader waits.
 fn losers(map: &ClusterMap, prefix: &str) -> impl Iterator<Item = u16> {
-    // No other keyspace has the keys of a database.
-    let takes =
-        |other: &str| other.len() < prefix.len() && prefix.starts_with(other) && !prefix.starts_with('@');
-    let entries = map.keyspaces.iter().filter(|_| map.has(Feature::Floors));
-    let entries =
-        entries.filter(|(other, entry)| takes(other) && entry.keyspace.replication == Protocol::Consensus);
-    let groups: Vec<u16> = entries.flat_map(|(_, entry)| entry.groups.iter().copied()).collect();
-    groups.into_iter()
+    let entries = map.losing_keys(prefix).filter(|_| map.has(Feature::Floors));
+    let entries = entries.filter(|entry| entry.keyspace.replication == Protocol::Consensus);
+    entries.flat_map(|entry| entry.groups.iter().copied())
 }

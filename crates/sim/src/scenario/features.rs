@@ -25,7 +25,7 @@ impl Scenario {
         settings: &Settings,
         random: &mut Random,
     ) -> (Option<u8>, Option<Place>) {
-        let is_drawn = random.percent(25) || self.planted.has(PlantedFault::FloorForgotten);
+        let is_drawn = random.percent(25) || self.finds_floors();
         let dynamic = is_drawn.then_some(self.spaces.len());
         if let Some(index) = dynamic {
             let mut space = draw_space(index, self.nodes, settings, random);
@@ -39,6 +39,11 @@ impl Scenario {
             self.unix_ahead_ms.push(random.below(2_000) as i64 - 1_000);
         }
         (dynamic.map(|index| index as u8), spare)
+    }
+
+    /// Whether a planted fault is looked for that shows when a keyspace takes keys from another.
+    fn finds_floors(&self) -> bool {
+        PlantedFault::OF_FLOORS.into_iter().any(|fault| self.planted.has(fault))
     }
 
     /// In some keyspaces clients make transactions.
@@ -92,7 +97,7 @@ impl Scenario {
         let created =
             self.faults.iter().flatten().find(|it| matches!(it.kind, FaultKind::Order(Order::Create { .. })));
         let Some(created_at) = created.map(|fault| fault.at) else { return };
-        let finds = self.planted.has(PlantedFault::FloorForgotten);
+        let finds = self.finds_floors();
         let is_planted = self.planted != Planted::default() && !finds;
         if self.nodes < 3 || is_planted || !(finds || random.percent(50)) {
             return;

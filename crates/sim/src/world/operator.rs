@@ -234,14 +234,13 @@ impl World {
     }
 
     /// Whether a keyspace is used as soon as the operator was told that it is made, and not only when all nodes know of it. Its keys
-    /// must be those of groups that refuse what older maps have routed to them: registers do not, nor do replicas whose answers may
-    /// be stale.
+    /// must be those of groups that refuse what older maps have routed to them: replicas whose answers may be stale do not.
     fn uses_at_once(&self) -> bool {
         // The seeds known to find other planted faults were found without this.
-        let finds =
-            self.scenario.planted == Planted::default() || self.scenario.planted.has(Fault::FloorForgotten);
+        let planted = self.scenario.planted;
+        let finds = Fault::OF_FLOORS.into_iter().any(|fault| planted.has(fault));
         let former = &self.scenario.spaces[0];
-        finds && !former.protocol.has_registers() && former.keyspace.reads == Reads::Linearizable
+        (finds || planted == Planted::default()) && former.keyspace.reads == Reads::Linearizable
     }
 
     /// Checks which keyspaces all nodes know of, and which nodes have left the cluster.

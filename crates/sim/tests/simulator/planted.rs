@@ -134,6 +134,16 @@ fn consensus_compares_watched_keys_too_early() {
 }
 
 #[test]
+fn abd_goes_on_by_an_old_map() {
+    assert_eq!(find(Fault::OldMapGoesOn, Protocol::Abd, 0), Broken::Safety);
+}
+
+#[test]
+fn blocking_goes_on_by_an_old_map() {
+    assert_eq!(find(Fault::OldMapGoesOn, Protocol::Blocking, 0), Broken::Safety);
+}
+
+#[test]
 fn abd_reuses_a_tag() {
     assert_eq!(find(Fault::TagWithoutWriter, Protocol::Abd, 6), Broken::Safety);
 }
