@@ -301,6 +301,11 @@ impl Space {
         is_ordered && is_whole && is_fresh && keyspace.memory_max == 0 && !self.is_created
     }
 
+    /// Whether it keeps what it acknowledged, as long as a majority of its members does.
+    pub(crate) fn keeps_all(&self) -> bool {
+        !self.reads_any && self.acks != Acks::None && self.keyspace.memory_max == 0
+    }
+
     /// Divides it into shards, unless clients read its changes.
     pub(crate) fn set_shards(&mut self, shards: u16) {
         if !self.text.contains(" changes_bytes=") && self.keyspace.shards == 1 {

@@ -14,6 +14,7 @@ use cluster::control::{self, CONTROL_GROUP, ClusterMap};
 use kv::Command;
 use kv::codec::Malformed;
 use protocol::coded::{KeptPiece, Message, Refusal};
+use protocol::planted::Fault;
 use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
 use std::rc::Rc;
 
@@ -209,7 +210,9 @@ impl Node {
         }
         quarantine.follow(cx, map);
         // At once: the drop counts as made when a majority of the members take no part in the group any more.
-        dropped.into_iter().for_each(|id| self.retire(id));
+        if !self.cx.configuration.planted.has(Fault::DroppedGroupGoesOn) {
+            dropped.into_iter().for_each(|id| self.retire(id));
+        }
         if self.cx.admission.is_admitted() {
             for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
                 match mapping::part_in(&self.cx, map, *id, entry) {

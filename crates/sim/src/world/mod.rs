@@ -14,7 +14,7 @@ mod damage;
 mod disks;
 mod healing;
 mod machine;
-mod operator;
+pub(crate) mod operator;
 mod programs;
 mod recovery;
 mod trouble;
@@ -37,7 +37,7 @@ use cluster::control::{ClusterMap, GroupId};
 use healing::Phase;
 use kv::Version;
 use node::NodeAddress;
-use operator::{Given, Presence};
+use operator::{Given, Presence, Returned};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
@@ -63,6 +63,8 @@ pub(crate) struct World {
     given: Vec<Given>,
     /// For each space, whether its keyspace exists.
     presence: Vec<Presence>,
+    /// For each keyspace, since when its keys are those of the first one.
+    pub(crate) returned: Vec<Returned>,
     /// Observers that start when those before them are satisfied.
     observers: VecDeque<u8>,
     /// The newest cluster map that any node has or had.
@@ -149,6 +151,7 @@ impl World {
             phase: Phase::Starting { by: 10 * SECOND },
             given: Vec::new(),
             presence: operator::presence(&scenario.spaces),
+            returned: vec![Returned::default(); scenario.spaces.len()],
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
             recovered: vec![false; scenario.spaces.len()],

@@ -42,6 +42,17 @@ pub(crate) enum Presence {
     Dropped,
 }
 
+/// When a keyspace was dropped. From then on its keys are those of the first one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returned {
+    /// When the operator first said so.
+    pub(crate) told: u64,
+    /// Whether the operator was told that it is done.
+    pub(crate) is_answered: bool,
+    /// When that was, if its keys are used since.
+    pub(crate) since: Option<u64>,
+}
+
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
@@ -59,7 +70,10 @@ impl World {
             return;
         }
         match order {
-            Order::Drop { space } => self.presence[usize::from(space)] = Presence::Dropped,
+            Order::Drop { space } if self.is_judged(space.into()) => {
+                self.presence[usize::from(space)] = Presence::Dropped;
+                self.returned[usize::from(space)].told = self.now;
+            }
             Order::Replace { node } => self.renew_disk(node),
             _ => {}
         }
@@ -100,17 +114,22 @@ impl World {
         self.queue.push(self.now + again_us, Event::Order { index });
     }
 
+    /// Whether the newest map has a keyspace.
+    fn has(&self, space: u8) -> bool {
+        self.map.keyspaces.contains_key(&self.scenario.spaces[usize::from(space)].keyspace.prefix)
+    }
+
     fn is_carried_out(&self, order: Order) -> bool {
-        let has = |space: u8| {
-            let prefix = &self.scenario.spaces[usize::from(space)].keyspace.prefix;
-            self.map.keyspaces.contains_key(prefix)
-        };
+        let has = |space: u8| self.has(space);
         match order {
             Order::Create { space } => {
                 let is_known = has(space) && !self.uses_at_once();
                 is_known || self.presence[usize::from(space)] != Presence::Absent
             }
-            Order::Drop { space } => !has(space),
+            Order::Drop { space } => {
+                let is_answered = self.returned[usize::from(space)].is_answered;
+                !has(space) && (!self.uses_at_once() || is_answered)
+            }
             Order::Add { node } => self.map.nodes.contains_key(&id(node)),
             Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
             Order::Replace { node } => {
@@ -205,8 +224,12 @@ impl World {
             return;
         }
         let order = given.order;
-        if let (Reply::Ok, Order::Create { space }) = (&reply, order) {
-            self.created(usize::from(space));
+        match (&reply, order) {
+            (Reply::Ok, Order::Create { space }) => self.created(usize::from(space)),
+            (Reply::Ok, Order::Drop { space }) => self.dropped(usize::from(space)),
+            // It was dropped, and the answer is lost.
+            (Reply::Refused(_), Order::Drop { space }) if !self.has(space) => return self.end_order(index),
+            _ => {}
         }
         let given = &mut self.given[usize::from(index)];
         match (reply, order) {
@@ -231,6 +254,18 @@ impl World {
         if self.uses_at_once() && self.presence[space] == Presence::Absent {
             self.presence[space] = Presence::There;
         }
+    }
+
+    /// A keyspace was dropped. Its keys are used from now on as those of the first one, if that forgets nothing. Members of a
+    /// dropped group that may answer with what is stale may do so for longer.
+    fn dropped(&mut self, space: usize) {
+        let [former, dropped] = [0, space].map(|index| &self.scenario.spaces[index]);
+        // An order to make it that was repeated may still be on its way, and make it again.
+        let is_judged = former.keeps_all() && !dropped.reads_any && !dropped.is_created;
+        if self.uses_at_once() && is_judged && !self.returned[space].is_answered {
+            self.returned[space].since = Some(self.now);
+        }
+        self.returned[space].is_answered = true;
     }
 
     /// Whether a keyspace is used as soon as the operator was told that it is made, and not only when all nodes know of it. Its keys
