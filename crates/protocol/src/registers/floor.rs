@@ -66,3 +66,26 @@ impl Floor {
         (self.map_version < self.known).then(|| group.node(self.named_by))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effects::Configuration;
+
+    #[test]
+    fn a_coordinator_waits_for_the_map_of_the_greatest_floor_that_it_knows() {
+        let configuration = Configuration { members: vec![3, 5, 7], ..Configuration::default() };
+        let group = Group::new(5, &configuration).unwrap();
+        let mut floor = Floor { map_version: 4, ..Floor::default() };
+        assert!(floor.rises(4) && !floor.rises(4) && floor.own() == 4);
+        assert_eq!(floor.informed(&group), None, "its own map has that floor");
+        assert!(!floor.is_news(4, 0) && !floor.is_news(3, 0), "so have the others");
+        assert!(floor.is_news(6, 2) && !floor.is_news(6, 0) && !floor.is_news(5, 0));
+        assert_eq!((floor.informed(&group), floor.own()), (Some(7), 4));
+        floor.map_version = 5;
+        assert!(!floor.rises(4) && floor.informed(&group) == Some(7), "a map between them");
+        floor.map_version = 6;
+        assert!(!floor.rises(6), "what had to end has ended");
+        assert_eq!((floor.informed(&group), floor.own()), (None, 6));
+    }
+}
