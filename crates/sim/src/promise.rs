@@ -109,6 +109,17 @@ pub(crate) enum Durability {
     Fsync,
 }
 
+/// When a keyspace was dropped. From then on its keys are those of the first one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returned {
+    /// When the operator first said so.
+    pub(crate) told: u64,
+    /// Whether the operator was told that it is done.
+    pub(crate) is_answered: bool,
+    /// When that was, if its keys are used since.
+    pub(crate) since: Option<u64>,
+}
+
 /// A keyspace of a run, and its promises.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {

@@ -9,10 +9,9 @@ mod recovered;
 mod stale;
 
 use crate::operation::{Kind, Operation, Reply, Value};
-use crate::promise::Space;
+use crate::promise::{Returned, Space};
 use crate::record::{End, Entry, Record};
 use crate::report::{Broken, Failure, Seen};
-use crate::world::operator::Returned;
 use check::{Action, Answer, History, Limits, Outcome, Verdict};
 use std::collections::BTreeMap;
 

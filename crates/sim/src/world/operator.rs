@@ -42,17 +42,6 @@ pub(crate) enum Presence {
     Dropped,
 }
 
-/// When a keyspace was dropped. From then on its keys are those of the first one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Returned {
-    /// When the operator first said so.
-    pub(crate) told: u64,
-    /// Whether the operator was told that it is done.
-    pub(crate) is_answered: bool,
-    /// When that was, if its keys are used since.
-    pub(crate) since: Option<u64>,
-}
-
 impl World {
     /// Begins to give a command.
     pub(super) fn give(&mut self, order: Order) {
