@@ -209,6 +209,10 @@ pub trait Replica {
     /// nothing while the group's floor ([`kv::table::Floor`]) is above this version.
     fn set_map_version(&mut self, _version: u64, _moves: bool) {}
 
+    /// Registers: the version of the newest map that has taken keys from the group, by the map of which [`Replica::set_map_version`]
+    /// has told. Operations whose keys may have moved before they began are ended, and what waits is handed on to this node itself.
+    fn set_floor(&mut self, _now: Now, _floor: u64, _effects: &mut Effects) {}
+
     /// Whether this replica leads and may take up nothing, since its map is older than the group's floor.
     fn leads_by_old_map(&self) -> bool {
         false

@@ -6,8 +6,10 @@
 use crate::contract::{
     Configuration, Effects, Input, NOBODY, NodeId, Now, Progress, Request, Submission, Ticket, Trace,
 };
+use crate::parked::ParkedRequest;
 use crate::planted::Fault;
 use crate::recovery_line::RecoveryLine;
+use crate::registers::floor::MOVED;
 use crate::registers::message as upkeep;
 use crate::registers::{
     self, Incarnation, Lives, LivesView, Loss, MemberSet, Registers, Replacement, Requests, Sender, Upkeep,
@@ -24,6 +26,8 @@ use std::fmt::Debug;
 pub enum Message<'a, T> {
     /// Everything that one turn has for the receiver.
     Turn {
+        /// The version of the newest map that the sender knows to have taken keys from the group; 0: none did.
+        floor: u64,
         /// The newest incarnation that the sender knows of each member, including its own.
         lives: LivesView<'a>,
         /// The items.
@@ -43,12 +47,19 @@ pub trait Items<'a>: Copy {
 }
 
 const TURN: u8 = 1;
-const _: () = assert!(TURN < upkeep::FIRST_KIND);
+/// A turn with a floor.
+const TURN_ABOVE: u8 = 2;
+const _: () = assert!(TURN_ABOVE < upkeep::FIRST_KIND);
 
 /// Appends the head of a turn; its items follow up to the message's end.
 #[inline]
-pub(crate) fn begin_turn(lives: &Lives, out: &mut Vec<u8>) {
-    out.put_u8(TURN);
+pub(crate) fn begin_turn(floor: u64, lives: &Lives, out: &mut Vec<u8>) {
+    if floor == 0 {
+        out.put_u8(TURN);
+    } else {
+        out.put_u8(TURN_ABOVE);
+        out.put_u64(floor);
+    }
     lives.encode(out);
 }
 
@@ -62,12 +73,14 @@ impl<'a, T: Items<'a>> Message<'a, T> {
             return upkeep::Message::decode(bytes).map(Message::Upkeep);
         }
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != TURN {
-            return Err(Malformed("unknown kind of message"));
-        }
+        let floor = match reader.u8()? {
+            TURN => 0,
+            TURN_ABOVE => reader.u64()?,
+            _ => return Err(Malformed("unknown kind of message")),
+        };
         let (lives, items) = (LivesView::decode(&mut reader)?, T::take(&mut reader)?);
         match reader.is_empty() {
-            true => Ok(Message::Turn { lives, items }),
+            true => Ok(Message::Turn { floor, lives, items }),
             false => Err(Malformed("bytes behind a message")),
         }
     }
@@ -128,6 +141,8 @@ pub trait Strategy: Debug {
     fn tick(&mut self, now: Now, effects: &mut Effects);
     /// Sends what this turn has for the others.
     fn flush(&mut self, effects: &mut Effects);
+    /// Keys have left the group, by a newer map: ends the operations whose first round is under way.
+    fn end_first_rounds(&mut self, now: Now, effects: &mut Effects);
     /// Ends all requests, because the replica is being removed.
     fn retire(&mut self, now: Now, effects: &mut Effects);
 
@@ -248,11 +263,16 @@ impl<S: Strategy> Replica<S> {
     ) {
         // A node that has just started configures its replicas when it is admitted. Until then requests wait there.
         let Some(upkeep) = &self.upkeep else { return effects.redirect(ticket, NOBODY) };
+        let registers = self.strategy.registers();
         if upkeep.is_ready() {
+            if let Some(to) = registers.floor.informed(&registers.group)
+                && let Request::Command(_) = request
+            {
+                return self.hand_on(to, (ticket, follows, deadline_us), request, effects);
+            }
             return self.strategy.request(now, (ticket, follows, deadline_us), request, effects);
         }
         // Any ready node takes any command. While none is known, one may become ready in a moment.
-        let registers = self.strategy.registers();
         match (registers.refusal(), upkeep.ready_node(registers)) {
             (Some(refusal), _) => effects.refuse(ticket, &refusal),
             (None, Some(to)) => effects.redirect(ticket, to),
@@ -283,7 +303,7 @@ impl<S: Strategy> Replica<S> {
         match message {
             // A refilling replica holds too little to answer, and sends nothing that could be taken for an answer.
             Message::Turn { .. } if !upkeep.is_ready() => {}
-            Message::Turn { lives, items } => {
+            Message::Turn { floor, lives, items } => {
                 match registers.learn_from(from, lives) {
                     Sender::Current => {}
                     Sender::Earlier if registers.planted.has(Fault::StaleAcknowledgement) => {}
@@ -294,6 +314,13 @@ impl<S: Strategy> Replica<S> {
                 }
                 registers.heard(from, now);
                 registers.has_memory(from);
+                if floor > 0
+                    && !registers.planted.has(Fault::OldMapGoesOn)
+                    && registers.floor.is_news(floor, from)
+                {
+                    self.strategy.requests_mut().refuse_deferred(MOVED, effects);
+                    self.strategy.end_first_rounds(now, effects);
+                }
                 self.strategy.heard(from);
                 self.notice();
                 self.strategy.turn(now, from, lives, items, effects);
@@ -305,6 +332,20 @@ impl<S: Strategy> Replica<S> {
                 self.notice();
                 self.release_held(now, effects);
             }
+        }
+    }
+
+    /// Hands a request on to a node with a newer map, unless an earlier one of its client has to end here first.
+    fn hand_on(
+        &self,
+        to: NodeId,
+        (ticket, follows, deadline_us): (Ticket, bool, u64),
+        request: &Request<'_>,
+        effects: &mut Effects,
+    ) {
+        let must_wait = self.strategy.requests().must_wait(ticket, follows, request);
+        if must_wait || !ParkedRequest::new(ticket, deadline_us, (), request).hand_on(to, effects) {
+            effects.refuse(ticket, MOVED);
         }
     }
 
@@ -375,6 +416,17 @@ impl<S: Strategy> crate::contract::Replica for Replica<S> {
         = Message<'a, S::Items<'a>>
     where
         Self: Sized;
+
+    fn set_map_version(&mut self, version: u64, _moves: bool) {
+        self.strategy.registers_mut().floor.map_version = version;
+    }
+
+    fn set_floor(&mut self, now: Now, floor: u64, effects: &mut Effects) {
+        if self.strategy.registers_mut().floor.rises(floor) {
+            self.strategy.requests_mut().check_again(self.id, effects);
+            self.strategy.end_first_rounds(now, effects);
+        }
+    }
 
     fn set_recovery_line(&mut self, line: RecoveryLine) {
         self.strategy.registers_mut().recovery_line = line;

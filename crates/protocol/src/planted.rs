@@ -20,6 +20,10 @@ pub enum Fault {
     RegisterAcknowledgedBeforeDurable,
     /// abd, blocking: a replica that finds its records continues in its earlier incarnation and reuses its tags.
     TagReusedAfterRestart,
+    /// A node keeps its replicas of the groups of a dropped keyspace for a while.
+    DroppedGroupGoesOn,
+    /// abd, blocking: a coordinator goes on when a replica tells it of a map that has taken keys from the group.
+    OldMapGoesOn,
     /// abd, blocking: a replica whose storage was lost, or rolled back, trusts its records.
     RolledBackRegistersAnswer,
     /// blocking: a replica accepts a write without checking that the writer holds the lock.
@@ -185,6 +189,9 @@ impl Fault {
 
     /// The faults planted in lists and sets that need more than waiting clients.
     pub const OF_COLLECTIONS: [Fault; 2] = [Fault::QueueGivenBackBehind, Fault::SetDrawnApart];
+
+    /// The faults planted in floors: commands go by old maps to groups that have lost their keys.
+    pub const OF_FLOORS: [Fault; 3] = [Fault::FloorForgotten, Fault::OldMapGoesOn, Fault::DroppedGroupGoesOn];
 
     /// The faults planted in transactions over several groups.
     pub const OF_TWO_PHASE: [Fault; 8] = [

@@ -109,6 +109,17 @@ pub(crate) enum Durability {
     Fsync,
 }
 
+/// When a keyspace was dropped. From then on its keys are those of the first one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Returned {
+    /// When the operator first said so.
+    pub(crate) told: u64,
+    /// Whether the operator was told that it is done.
+    pub(crate) is_answered: bool,
+    /// When that was, if its keys are used since.
+    pub(crate) since: Option<u64>,
+}
+
 /// A keyspace of a run, and its promises.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
@@ -298,6 +309,11 @@ impl Space {
         // A read of one group alone may be stale under `reads=any`.
         let is_fresh = !self.reads_any;
         is_ordered && !self.is_coded() && is_fresh && keyspace.memory_max == 0 && !self.is_created
+    }
+
+    /// Whether it keeps what it acknowledged, as long as a majority of its members does.
+    pub(crate) fn keeps_all(&self) -> bool {
+        !self.reads_any && self.acks != Acks::None && self.keyspace.memory_max == 0
     }
 
     /// Divides it into shards, unless clients read its changes.

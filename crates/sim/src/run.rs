@@ -38,6 +38,7 @@ pub fn run(seed: u64, settings: &Settings, traced: bool) -> Report {
     let misread = if panic.is_none() { world.misread() } else { None };
     let evidence = Evidence {
         stayed: &stayed,
+        returned: &world.returned,
         served: &served,
         record: &world.record,
         spaces: &world.scenario.spaces,

@@ -93,8 +93,27 @@ impl ClusterMap {
             groups.push(id);
         }
         let prefix = keyspace.prefix.clone();
-        self.keyspaces.insert(prefix, KeyspaceEntry { keyspace, groups, saved: None });
+        if self.has(Feature::Floors) {
+            let version = self.version + 1;
+            for (other, entry) in &mut self.keyspaces {
+                if loses_keys(other, &prefix) && entry.keyspace.replication.has_registers() {
+                    entry.floor = version;
+                }
+            }
+        }
+        self.keyspaces.insert(prefix, KeyspaceEntry { keyspace, groups, floor: 0, saved: None });
         Ok(())
+    }
+
+    /// The keyspaces of which a keyspace with this prefix has keys that would be theirs without it, or without those between.
+    pub fn losing_keys(&self, prefix: &str) -> impl Iterator<Item = &KeyspaceEntry> {
+        self.keyspaces.iter().filter(move |(other, _)| loses_keys(other, prefix)).map(|(_, entry)| entry)
+    }
+
+    /// Gives the map its version: that of several changes which are proposed as one is not known when they are made.
+    pub(super) fn set_version(&mut self, version: u64) {
+        self.version = version;
+        self.keyspaces.values_mut().for_each(|entry| entry.floor = entry.floor.min(version));
     }
 
     /// Chooses the node for a new shard's leader or, without one, its first replica: the nodes from the configured
@@ -242,6 +261,11 @@ impl ClusterMap {
         self.groups.insert(next, Group { epoch: 1, revision: 0, taken_over: 0, ..before });
         Ok(())
     }
+}
+
+/// Whether a keyspace with the first prefix loses keys to one with the second. No keyspace has the keys of a database.
+fn loses_keys(other: &str, prefix: &str) -> bool {
+    other.len() < prefix.len() && prefix.starts_with(other) && !prefix.starts_with('@')
 }
 
 /// Returns `count` nodes from `first` on, in a ring, in ascending order. Beside `first`, nodes that are not alive come last.

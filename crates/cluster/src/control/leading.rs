@@ -5,7 +5,7 @@ use super::change::{Change, Step};
 use super::heard::Heard;
 use super::keeper::{Keeper, ProposalEnd};
 use super::level::Feature;
-use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, Node, NodeState, Start};
+use super::map::{CONTROL_GROUP, ClusterMap, Group, GroupId, KeyspaceEntry, Node, NodeState, Start};
 use super::message::Message;
 use super::positions::Positions;
 use super::refusal::{Refusal, refuse};
@@ -27,6 +27,61 @@ struct Asked {
     run: u64,
     id: u64,
     change: Change,
+    /// The groups that have to take note of it before it counts as made. Known when the change is made.
+    yields: Vec<Yielding>,
+}
+
+/// A group that a change takes keys from, or drops, and that needs no lease of its nodes: a majority of its members can go on by an
+/// older map.
+#[derive(Clone, Debug)]
+struct Yielding {
+    members: Vec<NodeId>,
+    /// Whether no other nodes can have a vote.
+    is_settled: bool,
+    /// Whether a member that has not taken note may answer reads for a while, which a majority allowed before it did.
+    has_leases: bool,
+}
+
+impl Yielding {
+    /// The groups that yield to a change of this map.
+    fn of(map: &ClusterMap, change: &Change) -> Vec<Yielding> {
+        let entries: Vec<&KeyspaceEntry> = match change {
+            // Consensus groups that lose keys have floors in their logs, for which the node that asks cares.
+            Change::CreateKeyspace(keyspace) => map
+                .losing_keys(&keyspace.prefix)
+                .filter(|entry| entry.keyspace.replication.has_registers())
+                .collect(),
+            Change::DropKeyspace(prefix) => map.keyspaces.get(prefix).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let entries = entries.into_iter().filter(|it| it.keyspace.replication != Protocol::LeaderFollower);
+        let groups = entries.flat_map(|entry| entry.groups.iter().filter_map(|id| map.groups.get(id)));
+        let yielding = |group: &Group| Yielding {
+            members: if group.settled { group.members.clone() } else { map.nodes.keys().copied().collect() },
+            is_settled: group.settled,
+            has_leases: group.leader > 0,
+        };
+        groups.map(yielding).collect()
+    }
+
+    /// Whether enough members are among those that have taken note, given whether leases from before that are over.
+    fn has_yielded(&self, has_noted: impl Fn(&NodeId) -> bool, are_leases_over: bool) -> bool {
+        let noted = self.members.iter().filter(|member| has_noted(member)).count();
+        let is_majority = self.is_settled && 2 * noted > self.members.len();
+        noted == self.members.len() || is_majority && (are_leases_over || !self.has_leases)
+    }
+}
+
+/// A change that is made, and has no answer yet.
+#[derive(Debug)]
+struct Spreading {
+    /// The version of its map.
+    version: u64,
+    asked: Asked,
+    /// When it was made.
+    made_us: u64,
+    /// Since when majorities of all groups that yield have taken note.
+    noted_us: Option<u64>,
 }
 
 /// A map that was proposed.
@@ -59,8 +114,9 @@ pub(super) struct Leading {
     answered: VecDeque<(NodeId, u64, u64, Result<u64, Refusal>)>,
     in_flight: Option<InFlight>,
     /// Changes of libraries, users, keyspaces and databases that are made, with the versions of their maps. They are
-    /// answered when no node with a lease has an older map: see [`Leading::answer_spread`].
-    spreading: Vec<(u64, Asked)>,
+    /// answered when no node with a lease has an older map, and the groups that yield to them cannot go on by one: see
+    /// [`Leading::answer_spread`].
+    spreading: Vec<Spreading>,
     read_at_us: u64,
     /// The outlook when this leader last looked for something to do and found nothing.
     looked: Option<Outlook>,
@@ -178,7 +234,7 @@ impl Leading {
         }
         let is_it = |asked: &Asked| (asked.from, asked.run, asked.id) == (from, run, id);
         let in_flight = self.in_flight.iter().flat_map(|in_flight| &in_flight.asked);
-        let spreading = self.spreading.iter().map(|(_, asked)| asked);
+        let spreading = self.spreading.iter().map(|spreading| &spreading.asked);
         if self.waiting.iter().chain(in_flight).chain(spreading).any(is_it) {
             return;
         }
@@ -191,7 +247,7 @@ impl Leading {
         if self.waiting.len() < WAITING_MAX
             && let Ok(change) = serde_json::from_slice::<Change>(change)
         {
-            self.waiting.push(Asked { from, run, id, change });
+            self.waiting.push(Asked { from, run, id, change, yields: Vec::new() });
         }
     }
 
@@ -318,13 +374,18 @@ impl Leading {
             | Change::CreateKeyspace(_)
             | Change::DropKeyspace(_)
             | Change::RecoverKeyspace { .. }
-            | Change::SetKeyspace { .. } => self.spreading.push((version, asked)),
+            | Change::SetKeyspace { .. } => {
+                let made_us = turn.now.monotonic_us;
+                self.spreading.push(Spreading { version, asked, made_us, noted_us: None });
+            }
             _ => self.answer(turn.id, asked, Ok(version), out),
         }
     }
 
     /// Answers the changes of libraries, users, keyspaces and databases that every node knows which may serve clients:
-    /// each node has the map, or it has no lease any more and gets none before it has the map.
+    /// each node has the map, or it has no lease any more and gets none before it has the map. Groups of registers and of
+    /// consensus serve without leases: of each that yields to the change, a majority must have the map. A member that has reported
+    /// it never again takes part by an older one: when it is started again, it takes part only with a map that knows that start.
     fn answer_spread(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         if self.spreading.is_empty() {
             return;
@@ -337,11 +398,31 @@ impl Leading {
         // A node that was removed may still have a lease.
         let nodes = turn.map.nodes.keys().chain(self.granted.keys());
         let known = nodes.map(|node| known(*node)).min().unwrap_or(u64::MAX);
-        let (answered, spreading) =
-            std::mem::take(&mut self.spreading).into_iter().partition(|(version, _)| *version <= known);
-        self.spreading = spreading;
-        let answered: Vec<(u64, Asked)> = answered;
-        answered.into_iter().for_each(|(version, asked)| self.answer(turn.id, asked, Ok(version), out));
+        let now_us = turn.now.monotonic_us;
+        // No lease of a group lasts longer than one of a node.
+        let lease_us = turn.timing.with_margin_us(turn.timing.node_lease_ms);
+        for mut spreading in std::mem::take(&mut self.spreading) {
+            let version = spreading.version;
+            let has_noted = |node: &NodeId| self.has_map(turn, *node, version);
+            let have_yielded = |are_leases_over| {
+                spreading.asked.yields.iter().all(|group| group.has_yielded(has_noted, are_leases_over))
+            };
+            let noted_us = have_yielded(true).then(|| spreading.noted_us.unwrap_or(now_us));
+            let are_leases_over = noted_us.is_some_and(|noted_us| now_us >= noted_us + lease_us);
+            if version <= known && have_yielded(are_leases_over) {
+                self.answer(turn.id, spreading.asked, Ok(version), out);
+            } else if now_us < spreading.made_us + turn.timing.answer_ms * 1000 {
+                spreading.noted_us = noted_us;
+                self.spreading.push(spreading);
+            } // Otherwise who asked has given up.
+        }
+    }
+
+    /// Whether a node that takes part has reported a map that is no older than this version.
+    fn has_map(&self, turn: &Turn<'_>, node: NodeId, version: u64) -> bool {
+        let start = turn.map.nodes.get(&node).map(|known| known.start);
+        let heard = self.heard.get(&node).filter(|heard| Some(heard.start) == start);
+        node == turn.id || heard.is_some_and(|heard| heard.map_version >= version)
     }
 
     fn answer(&mut self, id: NodeId, asked: Asked, result: Result<u64, Refusal>, out: &mut Effects) {
@@ -375,7 +456,8 @@ impl Leading {
             }
         }
         let mut changed = Vec::new();
-        for asked in std::mem::take(&mut self.waiting) {
+        for mut asked in std::mem::take(&mut self.waiting) {
+            asked.yields = Yielding::of(&next, &asked.change);
             match self.make(turn, &next, &asked.change) {
                 Ok(map) if map == next && next == *before => {
                     self.answer_made(turn, before.version, asked, out);
@@ -415,7 +497,7 @@ impl Leading {
         if next == *before {
             return;
         }
-        next.version = before.version + 1;
+        next.set_version(before.version + 1);
         self.propose_map(turn, keeper, &next, changed, out);
     }
 

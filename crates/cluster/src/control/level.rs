@@ -42,7 +42,8 @@ pub enum Feature {
     EvictionByWrites,
     /// Transactions over several groups have records that release 1 does not know.
     Transactions,
-    /// A record raises the version of the map by which a group's commands have to be checked, which release 1 does not know.
+    /// A record, a field of the map and messages of registers hold the version of the map by which a group's commands have to be
+    /// checked, which release 1 does not know.
     Floors,
 }
 
@@ -112,7 +113,8 @@ impl Feature {
             // Used by commands, not by the map.
             Feature::Answers => false,
             // Only records have it.
-            Feature::BoundedWrites | Feature::Transactions | Feature::Floors => false,
+            Feature::BoundedWrites | Feature::Transactions => false,
+            Feature::Floors => map.keyspaces.values().any(|entry| entry.floor > 0),
             Feature::Handovers => {
                 map.nodes.values().any(|node| node.is_drained)
                     || map.groups.values().any(|group| group.preferred > 0)

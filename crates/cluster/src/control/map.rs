@@ -152,6 +152,9 @@ pub struct KeyspaceEntry {
     pub keyspace: Keyspace,
     /// Its shards' groups, in the order of the shards.
     pub groups: Vec<GroupId>,
+    /// Registers: the version of the newest map that took keys from it. 0: none did. From level 2 on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub floor: u64,
     /// What the newest backup holds of it, as `quorate backup` has said. From level 2 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Saved>,
@@ -525,6 +528,9 @@ impl ClusterMap {
                     return wrong(format!("the slots of keyspace '{prefix}' have a gap at {next}"));
                 };
                 next = slots.last + 1;
+            }
+            if entry.floor > self.version {
+                return wrong(format!("keyspace '{prefix}' lost keys to a map that is not made yet"));
             }
             if next != SLOTS || entry.keyspace.prefix != *prefix {
                 return wrong(format!("keyspace '{prefix}' ends at slot {next}"));

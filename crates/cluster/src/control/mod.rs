@@ -88,7 +88,8 @@
 //!   returns with an older disk that lacks no more than that, no node notices. The same holds for what was written
 //!   and never synced: with `durability = "os"` a node whose disk is put back may have acknowledged more than any
 //!   position reported.
-//! * A keyspace that is dropped is still served by its leader until the map reaches the leader, or its lease is over.
+//! * A keyspace that is dropped is still served by its leader until the map reaches the leader, or its lease is over. The drop is
+//!   answered after that.
 //! * The clock value that comes with an input must have been read after the input arrived.
 
 mod asking;

@@ -3,7 +3,8 @@
 
 use crate::world::World;
 use cluster::Keyspace;
-use cluster::control::Change;
+use cluster::control::{Change, ChangeError};
+use std::rc::Rc;
 
 fn change_of_libraries(text: u64) -> Change {
     let library = serde_json::json!({ "text": text.to_string(), "functions": [{ "name": "f" }] });
@@ -94,6 +95,63 @@ fn changes_are_answered_once_every_node_with_a_lease_has_them(change: fn(u64) ->
         answered += done.filter(|(_, answer)| answer.result.is_ok()).count();
     }
     assert!(answered > 100, "only {answered} changes were answered");
+}
+
+/// Makes a keyspace on nodes 5, 6 and 7 of seven, of which only the others are control nodes, and another one without 6 and 7.
+fn without_a_majority(keyspace: &str, change: &Change) -> (World, Result<u64, ChangeError>) {
+    let mut world = World::new(1, 7, 100);
+    world.ids().into_iter().for_each(|id| world.start(id));
+    world.become_whole();
+    let made = Change::CreateKeyspace(Keyspace::parse(keyspace).expect("a keyspace"));
+    world.make(1, &made).expect("all nodes are there");
+    let groups = &world.control(1).expect("it lives").map().keyspaces["p:"].groups;
+    let members = world.control(1).expect("it lives").map().groups[&groups[0]].members.clone();
+    assert_eq!(members, [5, 6, 7]);
+    world.kill(6, 0);
+    world.kill(7, 0);
+    let result = world.make(1, change);
+    (world, result)
+}
+
+#[test]
+fn a_change_is_answered_when_a_majority_of_the_groups_that_yield_to_it_has_it() {
+    let created = Change::CreateKeyspace(Keyspace::parse("prefix=p:x replication=consensus").expect("one"));
+    let again = Change::CreateKeyspace(Keyspace::parse("prefix=q: replication=consensus").expect("one"));
+    let dropped = Change::DropKeyspace("p:".into());
+    for (protocol, change) in [
+        ("abd", &created),
+        ("blocking", &created),
+        ("abd", &dropped),
+        ("blocking", &dropped),
+        ("consensus", &dropped),
+    ] {
+        let keyspace = format!("prefix=p: replication={protocol} replicas=3 leader=5");
+        let (mut world, result) = without_a_majority(&keyspace, change);
+        assert!(matches!(result, Err(ChangeError::Unknown { .. })), "{protocol} {change:?}: {result:?}");
+        let floor = |world: &World| {
+            let map = Rc::clone(world.control(1).expect("it lives").map());
+            map.keyspaces.get("p:").map(|entry| entry.floor)
+        };
+        let floor_before = floor(&world);
+        world.make(1, &again).expect("it takes no keys from them");
+        world.start(6);
+        if *change == created {
+            world.make(1, change).expect("two of three have the map");
+            assert!(floor_before.is_some_and(|floor| floor > 0));
+            assert_eq!(floor(&world), floor_before, "only what moves keys raises it");
+        }
+    }
+}
+
+#[test]
+fn consensus_and_leaders_with_leases_do_not_hold_up_who_takes_their_keys() {
+    let created = Change::CreateKeyspace(Keyspace::parse("prefix=p:x replication=consensus").expect("one"));
+    for protocol in ["consensus", "leader-follower"] {
+        let keyspace = format!("prefix=p: replication={protocol} replicas=3 leader=5");
+        let (world, result) = without_a_majority(&keyspace, &created);
+        result.expect("other rules keep them off");
+        assert_eq!(world.control(1).expect("it lives").map().keyspaces["p:"].floor, 0);
+    }
 }
 
 #[test]

@@ -127,7 +127,8 @@ impl Context {
     }
 
     /// The node to ask for a group that has no replica here: its leader. If none is known, a replica whose link is
-    /// up, the next one in a ring, so that different nodes ask different replicas.
+    /// up, the next one in a ring, so that different nodes ask different replicas. This node, if the group was dropped and its members
+    /// are unknown.
     pub(crate) fn coordinator_of(&self, group: u16) -> NodeId {
         let Group { keyspace, members, leader, reported_leader, refused_by, .. } = &self.groups[group];
         // When this node stands aside, others take over its leaderships; it may not know that yet.
@@ -154,7 +155,7 @@ impl Context {
         let silent = answering.peek().copied();
         // A machine that lost power leaves its link up for a while.
         let with_room = answering.find(|member| !self.peers[*member].is_short());
-        with_room.or(silent).or(first).unwrap_or(members[0])
+        with_room.or(silent).or(first).or(members.first().copied()).unwrap_or(self.configuration.node)
     }
 
     pub(crate) fn no_leader_known(&self, group: u16) -> String {

@@ -13,8 +13,8 @@ use cluster::keyspace::Router;
 use cluster::setting::Protocol;
 use protocol::{Configuration, Effects, Input};
 
-/// How much longer than the command timeout a group of a dropped keyspace is kept, so that waiting clients get an
-/// answer.
+/// How much longer than the command timeout a group of a dropped keyspace is kept without its replica, so that clients whose
+/// commands other nodes carry out get an answer.
 const FAREWELL_MS: u64 = 1000;
 
 /// What a map changes in this node's part in a group.
@@ -36,8 +36,13 @@ pub(crate) fn moves_keys(before: &ClusterMap, map: &ClusterMap) -> bool {
     groups(before) != groups(map)
 }
 
-/// Adopts a cluster map: its nodes, keyspaces and groups.
-pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, map: &ClusterMap) {
+/// Adopts a cluster map: its nodes, keyspaces and groups. Returns the groups that it drops, whose replicas have to be retired.
+pub(crate) fn adopt(
+    cx: &mut Context,
+    coding: &mut Coding,
+    values: &mut Values,
+    map: &ClusterMap,
+) -> Vec<u16> {
     cx.configuration.nodes = map.nodes.values().map(|node| node.address.clone()).collect();
     cx.configuration.keyspaces = map.keyspaces.values().map(|entry| entry.keyspace.clone()).collect();
     let last = map.nodes.keys().max().copied().unwrap_or_default();
@@ -46,9 +51,9 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
     let groups_of = prefixes.map(|(prefix, entry)| (prefix.clone().into(), entry.groups.clone()));
     cx.groups.set_router(Router::new(groups_of));
     let gone: Vec<u16> = cx.groups.ids().iter().copied().filter(|id| !map.groups.contains_key(id)).collect();
-    for id in gone {
+    for id in &gone {
         let patience_ms = cx.configuration.command_timeout_ms + FAREWELL_MS;
-        cx.groups.dismiss(id, cx.now.monotonic_us + patience_ms * 1000);
+        cx.groups.dismiss(*id, cx.now.monotonic_us + patience_ms * 1000);
     }
     let mut is_coding = coding.is_on();
     for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
@@ -82,6 +87,7 @@ pub(crate) fn adopt(cx: &mut Context, coding: &mut Coding, values: &mut Values, 
     if let Some(default) = map.keyspaces.get("") {
         cx.parameters.follow(&default.keyspace);
     }
+    gone
 }
 
 /// This node's part in a group from now on.

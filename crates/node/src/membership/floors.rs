@@ -95,14 +95,49 @@ impl Floors {
     }
 }
 
-/// The groups that lose keys to a keyspace, and whose leaders need no lease of their node.
+/// The groups of consensus that lose keys to a keyspace: their leaders need no lease of their node. Registers have no log; for them
+/// the control leader waits.
 fn losers(map: &ClusterMap, prefix: &str) -> impl Iterator<Item = u16> {
-    // No other keyspace has the keys of a database.
-    let takes =
-        |other: &str| other.len() < prefix.len() && prefix.starts_with(other) && !prefix.starts_with('@');
-    let entries = map.keyspaces.iter().filter(|_| map.has(Feature::Floors));
-    let entries =
-        entries.filter(|(other, entry)| takes(other) && entry.keyspace.replication == Protocol::Consensus);
-    let groups: Vec<u16> = entries.flat_map(|(_, entry)| entry.groups.iter().copied()).collect();
-    groups.into_iter()
+    let entries = map.losing_keys(prefix).filter(|_| map.has(Feature::Floors));
+    let entries = entries.filter(|entry| entry.keyspace.replication == Protocol::Consensus);
+    entries.flat_map(|entry| entry.groups.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits_for(groups: &[u16]) -> Floors {
+        let awaited = groups.iter().map(|group| (*group, Some(1000))).collect();
+        Floors { version: 7, awaited, until_us: 5_000_000 }
+    }
+
+    fn answer(floors: &mut Floors, group: u16, result: Outcome, reply: impl FnOnce(&mut kv::ReplyBuffer)) {
+        let mut replies = kv::ReplyBuffer::new();
+        reply(&mut replies);
+        floors.answered(2000, group, result, replies.as_bytes());
+    }
+
+    #[test]
+    fn a_ticket_names_the_change_and_the_group() {
+        for (request, group) in [(1, 0), (2, 9), (1 << 40, u16::MAX)] {
+            assert_eq!(Floors::named(request << GROUP_BITS | u64::from(group)), (request, group));
+        }
+    }
+
+    #[test]
+    fn a_group_is_done_when_it_holds_no_transaction_from_before_its_floor() {
+        let done = Outcome::Done { version: 3, offset: 3 };
+        let mut floors = waits_for(&[4, 5]);
+        answer(&mut floors, 4, done, |replies| replies.integer(2));
+        answer(&mut floors, 5, done, |replies| replies.integer(0));
+        assert_eq!(floors.awaited, [(4, Some(2000 + PAUSE_US))].into(), "it is asked again after a pause");
+        assert_eq!(floors.wakeup_us(), 2000 + PAUSE_US);
+        answer(&mut floors, 4, Outcome::Refused, |replies| replies.error("CLUSTERDOWN NOLEADER"));
+        answer(&mut floors, 4, Outcome::Unknown, |replies| replies.integer(0));
+        assert!(!floors.are_raised(), "it may not have been raised");
+        answer(&mut floors, 5, done, |replies| replies.integer(1));
+        answer(&mut floors, 4, done, |replies| replies.integer(0));
+        assert!(floors.are_raised() && floors.wakeup_us() == floors.until_us);
+    }
 }

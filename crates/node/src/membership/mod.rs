@@ -39,10 +39,35 @@ pub(crate) struct Wanted {
     floors: Option<Floors>,
     /// Whether the change takes keys from other keyspaces.
     takes_keys: bool,
+    /// The keyspace that the change drops, if this node knew of it.
+    drops: Option<String>,
     answer: Confirmation,
     /// The text for the audit log once the change is made.
     audit: Option<String>,
     until_us: u64,
+}
+
+impl Wanted {
+    /// The error when the change is in this node's map, and too few nodes have confirmed that they have it.
+    fn not_noted(&self, cx: &Context) -> Option<String> {
+        let name =
+            |prefix: &str| if prefix.is_empty() { "default".into() } else { one_line(prefix).into_owned() };
+        let is_there = |prefix: &&String| cx.map.keyspaces.contains_key(*prefix);
+        if let Some(prefix) = self.creates.as_ref().filter(is_there).filter(|_| self.takes_keys) {
+            return Some(format!(
+                "UNKNOWN keyspace '{}' is made, but too few of the nodes that had its keys have taken note of it in time, and the \
+                 others may still take writes of them: create the keyspace again, until that succeeds, before you use it",
+                name(prefix)
+            ));
+        }
+        let prefix = self.drops.as_ref().filter(|prefix| !is_there(prefix))?;
+        Some(format!(
+            "UNKNOWN keyspace '{}' is dropped, but too few of the nodes that held it have taken note of that in time, and the others \
+             may still answer for its keys, of which nothing is kept: before you use these keys, start the nodes that are down, or have \
+             them reach the control nodes",
+            name(prefix)
+        ))
+    }
 }
 
 /// This node's part in the cluster.
@@ -349,6 +374,11 @@ impl Cluster {
             _ => None,
         };
         let takes_keys = matches!(change, Change::CreateKeyspace(_));
+        let drops = match change {
+            Change::DropKeyspace(prefix) => Some(prefix).filter(|it| cx.map.keyspaces.contains_key(*it)),
+            _ => None,
+        };
+        let drops = drops.cloned();
         let audit = audited(change).map(|what| format!("{} {what}", cx.who(client)));
         const SERVES_MS: u64 = 2000;
         let until_us = cx.now.monotonic_us + SERVES_MS * 1000;
@@ -361,6 +391,7 @@ impl Cluster {
             creates,
             floors: None,
             takes_keys,
+            drops,
             answer,
             audit,
             until_us,
@@ -384,8 +415,13 @@ impl Cluster {
                 cx.log.extend(wanted.audit.take().map(|text| Line { level: Level::Audit, text }));
             }
             Err(error) => {
-                let Wanted { ticket, .. } = self.wanted.remove(at);
-                cx.complete_with_error(ticket, 0, error.outcome(), &error.to_string());
+                let wanted = self.wanted.remove(at);
+                let text = match &error {
+                    ChangeError::Unknown { .. } => wanted.not_noted(cx),
+                    ChangeError::Refused { .. } => None,
+                };
+                let text = text.unwrap_or_else(|| error.to_string());
+                cx.complete_with_error(wanted.ticket, 0, error.outcome(), &text);
             }
         }
     }

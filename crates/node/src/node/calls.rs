@@ -14,6 +14,7 @@ use cluster::control::{self, CONTROL_GROUP, ClusterMap};
 use kv::Command;
 use kv::codec::Malformed;
 use protocol::coded::{KeptPiece, Message, Refusal};
+use protocol::planted::Fault;
 use protocol::{Input, NodeId, Request, Result as Outcome, Ticket};
 use std::rc::Rc;
 
@@ -192,7 +193,7 @@ impl Node {
     pub(super) fn follow_map(&mut self, map: &Rc<ClusterMap>) {
         let Node { cx, coding, values, quarantine, .. } = self;
         let moves = mapping::moves_keys(&cx.map, map);
-        mapping::adopt(cx, coding, values, map);
+        let dropped = mapping::adopt(cx, coding, values, map);
         for group in cx.groups.ids().to_vec() {
             if let Some(replica) = &mut cx.groups[group].replica {
                 let waits = replica.leads_by_old_map();
@@ -203,7 +204,11 @@ impl Node {
             }
         }
         quarantine.follow(cx, map);
-        if cx.admission.is_admitted() {
+        // At once: the drop counts as made when a majority of the members take no part in the group any more.
+        if !self.cx.configuration.planted.has(Fault::DroppedGroupGoesOn) {
+            dropped.into_iter().for_each(|id| self.retire(id));
+        }
+        if self.cx.admission.is_admitted() {
             for (id, entry) in map.groups.iter().filter(|(id, _)| **id != CONTROL_GROUP) {
                 match mapping::part_in(&self.cx, map, *id, entry) {
                     Part::Stays => {}
@@ -223,6 +228,14 @@ impl Node {
             self.end_denied_waits();
         }
         self.clock.follow_map(&mut self.cx);
+        for entry in map.keyspaces.values().filter(|entry| entry.floor > 0) {
+            for id in &entry.groups {
+                if let Some(replica) = &mut self.cx.groups[*id].replica {
+                    replica.set_floor(self.cx.now, entry.floor, self.unsettled.effects());
+                    self.settle(*id);
+                }
+            }
+        }
     }
 
     /// Ends the waits of clients whose users may no longer do what they wait for. What they were served goes back.

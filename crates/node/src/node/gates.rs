@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::context::grants::{self, Grant};
 use crate::context::memory::{self, OUT_OF_MEMORY, SCRIPT_OUT_OF_MEMORY};
 use crate::context::room::{self, Verdict as RoomVerdict};
+use crate::context::routing::MOVED;
 use crate::context::status;
 use crate::groups::Group;
 use crate::maintenance::eviction::{self, Need};
@@ -254,6 +255,10 @@ impl Node {
     }
 
     fn judge_replica<'c>(&mut self, passage: &Passage<'c>) -> Verdict<'c> {
+        // The replica of a dropped group is retired before the group is forgotten. What has no keys can still come for it.
+        if !self.cx.map.groups.contains_key(&passage.group) {
+            return Verdict::Refuse(Cow::Borrowed(MOVED));
+        }
         Verdict::Forward(self.cx.coordinator_of(passage.group))
     }
 

@@ -14,6 +14,7 @@ use super::options::Timing;
 use super::outbox::Outbox;
 use crate::contract::{Effects, Now, RETIRED, Request, Ticket};
 use crate::planted::Fault;
+use crate::registers::floor::MOVED;
 use crate::registers::{Errors, Keys, MemberSet, Plan, Question, Registers, RequestId, Requests, Tag};
 use kv::{Command, List, Register, UnixMs, Version};
 use std::collections::BTreeSet;
@@ -530,6 +531,18 @@ impl Coordinator {
         let (refused, unknown) = self.requests.end_overdue(u64::MAX, |_| true, errors, effects);
         self.counters.refused += refused;
         self.counters.unknown += unknown;
+    }
+
+    /// Ends the requests with operations whose first round is under way.
+    pub(super) fn end_first_rounds(&mut self, cx: &mut Context<'_>) {
+        for place in self.operations.open() {
+            let operation = self.operations.get(place);
+            if operation.phase == Phase::Query && !self.requests.is_dropped(operation.request) {
+                self.counters.refused += 1;
+                self.requests.fail(operation.request, MOVED, cx.effects);
+            }
+        }
+        self.drop_operations(cx);
     }
 
     /// Drops the operations of requests that have already ended.

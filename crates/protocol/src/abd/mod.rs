@@ -265,6 +265,12 @@ impl Strategy for Abd {
         self.coordinator.outbox.flush(&self.registers, &self.timing, effects);
     }
 
+    fn end_first_rounds(&mut self, now: Now, effects: &mut Effects) {
+        let (coordinator, mut cx) = self.parts(now, effects);
+        coordinator.end_first_rounds(&mut cx);
+        coordinator.resume(&mut cx);
+    }
+
     fn retire(&mut self, _now: Now, effects: &mut Effects) {
         self.coordinator.end_requests(&self.registers, effects);
     }

@@ -150,7 +150,7 @@ impl Outbox {
             let (to, after_record) = (registers.group.node(member), registers.journal.life());
             if !waiting.is_empty() {
                 let start = effects.bytes.len();
-                begin_turn(&registers.lives, &mut effects.bytes);
+                begin_turn(registers.floor.own(), &registers.lives, &mut effects.bytes);
                 effects.bytes.append(waiting);
                 let (bytes, after_record) = (start..effects.bytes.len(), after_record.max(*after_waiting));
                 self.unheard[member] += bytes.len();
@@ -166,7 +166,7 @@ impl Outbox {
                 Some(bytes) if own.is_empty() => bytes.clone(),
                 _ => {
                     let start = effects.bytes.len();
-                    begin_turn(&registers.lives, &mut effects.bytes);
+                    begin_turn(registers.floor.own(), &registers.lives, &mut effects.bytes);
                     if takes_common {
                         effects.bytes.extend_from_slice(&self.common);
                     }

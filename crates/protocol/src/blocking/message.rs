@@ -53,8 +53,8 @@ impl<'a> leaderless::Items<'a> for Items<'a> {
 }
 
 /// Appends the encoding of a turn whose items are encoded already.
-pub(super) fn encode_turn(lives: &Lives, asks: &[u8], answers: &[u8], out: &mut Vec<u8>) {
-    leaderless::begin_turn(lives, out);
+pub(super) fn encode_turn(floor: u64, lives: &Lives, asks: &[u8], answers: &[u8], out: &mut Vec<u8>) {
+    leaderless::begin_turn(floor, lives, out);
     out.put_bytes(asks);
     out.put_bytes(answers);
 }
@@ -85,8 +85,8 @@ mod tests {
         let (mut asked, mut answered, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         asks.iter().for_each(|ask| ask.encode(&mut asked));
         answers.iter().for_each(|answer| answer.encode(&mut answered));
-        encode_turn(&Lives::default(), &asked, &answered, &mut bytes);
-        let Ok(Message::Turn { items, .. }) = Message::decode(&bytes) else {
+        encode_turn(8, &Lives::default(), &asked, &answered, &mut bytes);
+        let Ok(Message::Turn { floor: 8, items, .. }) = Message::decode(&bytes) else {
             panic!("what was written cannot be read");
         };
         assert!(items.asks.iter().eq(asks));

@@ -105,6 +105,7 @@ mod state;
 
 use crate::contract::{Effects, NodeId, Now, Request, Ticket};
 use crate::leaderless::{self, Strategy};
+use crate::registers::floor::MOVED;
 use crate::registers::{self, LivesView, MemberSet, Registers, Requests};
 use crate::status::{Counter, counter};
 use coordinator::Coordinator;
@@ -255,6 +256,12 @@ impl Strategy for Blocking {
 
     fn flush(&mut self, effects: &mut Effects) {
         self.state.send(1, effects);
+    }
+
+    fn end_first_rounds(&mut self, now: Now, effects: &mut Effects) {
+        self.coordinator.refuse_cut_off(&mut self.state, now, MOVED, effects);
+        self.coordinator.run_ready(&mut self.state, now, effects);
+        self.send(effects);
     }
 
     fn retire(&mut self, now: Now, effects: &mut Effects) {

@@ -236,7 +236,8 @@ impl State {
     /// Sends to each peer what was gathered for it, if that is at least `bytes_min`: one message per peer, and one more
     /// if something has to wait.
     pub(super) fn send(&mut self, bytes_min: usize, effects: &mut Effects) {
-        let State { registers: Registers { group, lives, journal, .. }, outboxes, .. } = self;
+        let State { registers: Registers { group, lives, journal, floor, .. }, outboxes, .. } = self;
+        let floor = floor.own();
         for (member, outbox) in outboxes.iter_mut().enumerate().take(group.len()) {
             let Outbox { asks, answers, waiting, after_record } = outbox;
             if asks.len() + answers.len() + waiting.len() < bytes_min.max(1) {
@@ -245,12 +246,12 @@ impl State {
             let to = [group.node(member)];
             if asks.len() + answers.len() > 0 {
                 effects.send_after(journal.life(), to, |out| {
-                    encode_turn(lives, asks, answers, out);
+                    encode_turn(floor, lives, asks, answers, out);
                 });
             }
             if !waiting.is_empty() {
                 let after_record = journal.life().max(std::mem::take(after_record));
-                effects.send_after(after_record, to, |out| encode_turn(lives, &[], waiting, out));
+                effects.send_after(after_record, to, |out| encode_turn(floor, lives, &[], waiting, out));
             }
             for bytes in [asks, answers, waiting] {
                 bytes.clear();

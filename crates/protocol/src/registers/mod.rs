@@ -54,6 +54,7 @@
 pub mod collection;
 pub mod commands;
 pub(crate) mod counters;
+pub mod floor;
 pub mod generations;
 mod invariants;
 pub mod journal;
@@ -75,6 +76,7 @@ use crate::recovery_line::RecoveryLine;
 use crate::rest::Rest;
 use crate::transfer::{Checkpoint, Window};
 use crate::vouch::Vouches;
+use floor::Floor;
 use generations::Generations;
 use journal::Journal;
 use kv::{Register, Table};
@@ -201,6 +203,8 @@ pub struct Registers {
     pub counters: Counters,
     /// The records of this incarnation.
     pub journal: Journal,
+    /// The maps that have taken keys from the group.
+    pub(crate) floor: Floor,
     /// A planted fault, in tests.
     pub planted: Planted,
     table_seed: u64,
@@ -233,6 +237,7 @@ impl Registers {
             recovery_line: RecoveryLine::default(),
             counters: Counters::default(),
             journal: Journal::new(keeps_records),
+            floor: Floor::default(),
             planted,
             table_seed,
             nonce: name_of(seed),

@@ -169,6 +169,15 @@ impl Requests {
         }
     }
 
+    /// Hands the requests that have not begun on to this node itself, `own`, which checks them by another map than before.
+    pub(crate) fn check_again(&mut self, own: NodeId, effects: &mut Effects) {
+        for deferred in self.deferred.take() {
+            if !deferred.hand_on(own, effects) {
+                self.deferred.push(deferred);
+            }
+        }
+    }
+
     /// Takes the first deferred request that no longer has to wait. Call this repeatedly after requests may have ended,
     /// until it returns `None`.
     pub(crate) fn take_due(&mut self) -> Option<ParkedRequest> {

@@ -9,7 +9,7 @@ mod recovered;
 mod stale;
 
 use crate::operation::{Kind, Operation, Reply, Value};
-use crate::promise::Space;
+use crate::promise::{Returned, Space};
 use crate::record::{End, Entry, Record};
 use crate::report::{Broken, Failure, Seen};
 use check::{Action, Answer, History, Limits, Outcome, Verdict};
@@ -26,6 +26,8 @@ pub(crate) struct Evidence<'r> {
     pub(crate) recovered_at: Option<u64>,
     /// For each space, whether it existed to the end: dropped ones are not checked.
     pub(crate) stayed: &'r [bool],
+    /// For each dropped space, since when its keys are those of the first one.
+    pub(crate) returned: &'r [Returned],
     /// For each space, for how many requests its groups may still keep elements, and how many requests have claimed
     /// theirs.
     pub(crate) served: &'r [(usize, u64)],
@@ -43,6 +45,7 @@ impl Evidence<'_> {
         let mut failure = None;
         for (index, space) in self.spaces.iter().enumerate() {
             if !self.stayed[index] {
+                failure = failure.or_else(|| self.judge_returned(index, &mut seen[0]));
                 continue;
             }
             let entries = || self.record.on_keys().filter(|e| usize::from(e.operation.key.space) == index);
@@ -80,6 +83,23 @@ impl Evidence<'_> {
             seen[index].checked += checked;
         }
         (seen, failure.or(broken))
+    }
+
+    /// Judges what was done with the keys of a dropped keyspace since they are those of the first one, in which they were never
+    /// written before. What was under way while it was dropped was done in one or the other.
+    fn judge_returned(&self, index: usize, seen: &mut Seen) -> Option<Failure> {
+        let Returned { told, since, .. } = self.returned[index];
+        let since = since.filter(|_| !self.forgot[0] && !self.recovered[0])?;
+        let mut space = self.spaces[0].clone();
+        space.keyspace.prefix.clone_from(&self.spaces[index].keyspace.prefix);
+        let entries = self.record.on_keys().filter(|e| usize::from(e.operation.key.space) == index);
+        let entries: Vec<Entry> = entries
+            .filter(|entry| is_ordered(entry, &space) && entry.reply().is_none_or(|(at, _)| at >= told))
+            .map(|entry| Entry { end: if entry.start < since { End::Open } else { entry.end }, ..*entry })
+            .collect();
+        let history = Written::new(entries.iter(), &space);
+        seen.checked += history.history.operations().len() as u64;
+        history.judge(&space)
     }
 
     fn count(&self) -> Vec<Seen> {

@@ -25,7 +25,7 @@ impl Scenario {
         settings: &Settings,
         random: &mut Random,
     ) -> (Option<u8>, Option<Place>) {
-        let is_drawn = random.percent(25) || self.planted.has(PlantedFault::FloorForgotten);
+        let is_drawn = random.percent(25) || self.finds_floors();
         let dynamic = is_drawn.then_some(self.spaces.len());
         if let Some(index) = dynamic {
             let mut space = draw_space(index, self.nodes, settings, random);
@@ -39,6 +39,11 @@ impl Scenario {
             self.unix_ahead_ms.push(random.below(2_000) as i64 - 1_000);
         }
         (dynamic.map(|index| index as u8), spare)
+    }
+
+    /// Whether a planted fault is looked for that shows when a keyspace takes keys from another.
+    fn finds_floors(&self) -> bool {
+        PlantedFault::OF_FLOORS.into_iter().any(|fault| self.planted.has(fault))
     }
 
     /// In some keyspaces clients make transactions.
@@ -85,20 +90,33 @@ impl Scenario {
         }
     }
 
-    /// In some clusters nodes are cut off from the control leader, but not from all others, while a keyspace is made: they may lead
-    /// groups that lose keys to it.
+    /// In some clusters nodes are cut off from the control leader, but not from all others, while a keyspace is made or dropped: they
+    /// may lead groups that lose keys by that.
     pub(super) fn draw_moves(&mut self) {
         let mut random = Random::new(self.seed, stream::MOVES);
-        let created =
-            self.faults.iter().flatten().find(|it| matches!(it.kind, FaultKind::Order(Order::Create { .. })));
-        let Some(created_at) = created.map(|fault| fault.at) else { return };
-        let finds = self.planted.has(PlantedFault::FloorForgotten);
+        let finds = self.finds_floors();
+        let is_there = self.spaces.get(1).is_some_and(|space| !space.is_created);
+        if self.planted.has(PlantedFault::DroppedGroupGoesOn) && is_there {
+            let at = random.below(self.length_us);
+            self.faults.push(Some(Fault { at, kind: FaultKind::Order(Order::Drop { space: 1 }) }));
+        }
+        let moves =
+            |kind: &FaultKind| matches!(kind, FaultKind::Order(Order::Create { .. } | Order::Drop { .. }));
+        let moved: Vec<u64> =
+            self.faults.iter().flatten().filter(|it| moves(&it.kind)).map(|fault| fault.at).collect();
         let is_planted = self.planted != Planted::default() && !finds;
-        if self.nodes < 3 || is_planted || !(finds || random.percent(50)) {
+        if moved.is_empty() || self.nodes < 3 || is_planted || !(finds || random.percent(50)) {
             return;
         }
+        for moved_at in moved {
+            self.draw_cuts(moved_at, &mut random);
+        }
+    }
+
+    /// Cuts nodes off from others around a moment.
+    fn draw_cuts(&mut self, around: u64, random: &mut Random) {
         for _ in 0..random.between(2, 8) {
-            let at = (created_at + random.below(4 * SECOND)).saturating_sub(SECOND).min(self.length_us - 1);
+            let at = (around + random.below(4 * SECOND)).saturating_sub(SECOND).min(self.length_us - 1);
             let all = ((1u64 << self.nodes) - 1) as u8;
             let mask = random.between(1, u64::from(all) - 1) as u8;
             let cut = Cut::Bridge(mask, random.below(self.nodes.into()) as Place);

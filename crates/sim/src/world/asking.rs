@@ -91,6 +91,7 @@ impl World {
         let random = &mut self.clients[usize::from(client)].random;
         let spaces = &self.scenario.spaces;
         let mut index = random.below(spaces.len() as u64) as usize;
+        let returned = Some(index).filter(|index| self.returned[*index].since.is_some());
         if self.presence[index] != Presence::There {
             index = 0;
         }
@@ -102,6 +103,12 @@ impl World {
             return caching.draw(index, &spaces[index], random);
         }
         let random = &mut self.clients[usize::from(client)].random;
+        if let Some(space) = returned {
+            let kind = if random.percent(50) { Kind::Get } else { Kind::Set };
+            let number = random.below(spaces[space].keys.max(1).into()) as u8;
+            let key = Key { space: space as u8, class: b'k', number };
+            return Operation::new(kind, key, self.next_value());
+        }
         let kind = random.pick(&spaces[index].kinds);
         if kind == Kind::Lock {
             return self.draw_lock_operation(client, index as u8);

@@ -28,6 +28,7 @@ use crate::events::{Event, Place, Queue};
 use crate::faults::{Class, Counts, SECOND};
 use crate::host::Host;
 use crate::network::Network;
+use crate::promise::Returned;
 use crate::random::Random;
 use crate::record::Record;
 use crate::report::{Broken, Failure};
@@ -63,6 +64,8 @@ pub(crate) struct World {
     given: Vec<Given>,
     /// For each space, whether its keyspace exists.
     presence: Vec<Presence>,
+    /// For each keyspace, since when its keys are those of the first one.
+    pub(crate) returned: Vec<Returned>,
     /// Observers that start when those before them are satisfied.
     observers: VecDeque<u8>,
     /// The newest cluster map that any node has or had.
@@ -149,6 +152,7 @@ impl World {
             phase: Phase::Starting { by: 10 * SECOND },
             given: Vec::new(),
             presence: operator::presence(&scenario.spaces),
+            returned: vec![Returned::default(); scenario.spaces.len()],
             observers: VecDeque::new(),
             forgot: vec![false; scenario.spaces.len()],
             recovered: vec![false; scenario.spaces.len()],

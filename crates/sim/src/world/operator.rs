@@ -59,7 +59,10 @@ impl World {
             return;
         }
         match order {
-            Order::Drop { space } => self.presence[usize::from(space)] = Presence::Dropped,
+            Order::Drop { space } if self.is_judged(space.into()) => {
+                self.presence[usize::from(space)] = Presence::Dropped;
+                self.returned[usize::from(space)].told = self.now;
+            }
             Order::Replace { node } => self.renew_disk(node),
             _ => {}
         }
@@ -100,17 +103,22 @@ impl World {
         self.queue.push(self.now + again_us, Event::Order { index });
     }
 
+    /// Whether the newest map has a keyspace.
+    fn has(&self, space: u8) -> bool {
+        self.map.keyspaces.contains_key(&self.scenario.spaces[usize::from(space)].keyspace.prefix)
+    }
+
     fn is_carried_out(&self, order: Order) -> bool {
-        let has = |space: u8| {
-            let prefix = &self.scenario.spaces[usize::from(space)].keyspace.prefix;
-            self.map.keyspaces.contains_key(prefix)
-        };
+        let has = |space: u8| self.has(space);
         match order {
             Order::Create { space } => {
                 let is_known = has(space) && !self.uses_at_once();
                 is_known || self.presence[usize::from(space)] != Presence::Absent
             }
-            Order::Drop { space } => !has(space),
+            Order::Drop { space } => {
+                let is_answered = self.returned[usize::from(space)].is_answered;
+                !has(space) && (!self.uses_at_once() || is_answered)
+            }
             Order::Add { node } => self.map.nodes.contains_key(&id(node)),
             Order::Remove { node } => !self.map.nodes.contains_key(&id(node)),
             Order::Replace { node } => {
@@ -205,8 +213,12 @@ impl World {
             return;
         }
         let order = given.order;
-        if let (Reply::Ok, Order::Create { space }) = (&reply, order) {
-            self.created(usize::from(space));
+        match (&reply, order) {
+            (Reply::Ok, Order::Create { space }) => self.created(usize::from(space)),
+            (Reply::Ok, Order::Drop { space }) => self.dropped(usize::from(space)),
+            // It was dropped, and the answer is lost.
+            (Reply::Refused(_), Order::Drop { space }) if !self.has(space) => return self.end_order(index),
+            _ => {}
         }
         let given = &mut self.given[usize::from(index)];
         match (reply, order) {
@@ -233,15 +245,26 @@ impl World {
         }
     }
 
+    /// A keyspace was dropped. Its keys are used from now on as those of the first one, if that forgets nothing. Members of a
+    /// dropped group that may answer with what is stale may do so for longer.
+    fn dropped(&mut self, space: usize) {
+        let [former, dropped] = [0, space].map(|index| &self.scenario.spaces[index]);
+        // An order to make it that was repeated may still be on its way, and make it again.
+        let is_judged = former.keeps_all() && !dropped.reads_any && !dropped.is_created;
+        if self.uses_at_once() && is_judged && !self.returned[space].is_answered {
+            self.returned[space].since = Some(self.now);
+        }
+        self.returned[space].is_answered = true;
+    }
+
     /// Whether a keyspace is used as soon as the operator was told that it is made, and not only when all nodes know of it. Its keys
-    /// must be those of groups that refuse what older maps have routed to them: registers do not, nor do replicas whose answers may
-    /// be stale.
+    /// must be those of groups that refuse what older maps have routed to them: replicas whose answers may be stale do not.
     fn uses_at_once(&self) -> bool {
         // The seeds known to find other planted faults were found without this.
-        let finds =
-            self.scenario.planted == Planted::default() || self.scenario.planted.has(Fault::FloorForgotten);
+        let planted = self.scenario.planted;
+        let finds = Fault::OF_FLOORS.into_iter().any(|fault| planted.has(fault));
         let former = &self.scenario.spaces[0];
-        finds && !former.protocol.has_registers() && former.keyspace.reads == Reads::Linearizable
+        (finds || planted == Planted::default()) && former.keyspace.reads == Reads::Linearizable
     }
 
     /// Checks which keyspaces all nodes know of, and which nodes have left the cluster.

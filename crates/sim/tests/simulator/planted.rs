@@ -134,6 +134,26 @@ fn consensus_compares_watched_keys_too_early() {
 }
 
 #[test]
+fn a_dropped_group_of_consensus_goes_on() {
+    assert_eq!(find(Fault::DroppedGroupGoesOn, Protocol::Consensus, 449), Broken::Safety);
+}
+
+#[test]
+fn a_dropped_group_of_abd_goes_on() {
+    assert_eq!(find(Fault::DroppedGroupGoesOn, Protocol::Abd, 47), Broken::Safety);
+}
+
+#[test]
+fn abd_goes_on_by_an_old_map() {
+    assert_eq!(find(Fault::OldMapGoesOn, Protocol::Abd, 59), Broken::Safety);
+}
+
+#[test]
+fn blocking_goes_on_by_an_old_map() {
+    assert_eq!(find(Fault::OldMapGoesOn, Protocol::Blocking, 103), Broken::Safety);
+}
+
+#[test]
 fn abd_reuses_a_tag() {
     assert_eq!(find(Fault::TagWithoutWriter, Protocol::Abd, 6), Broken::Safety);
 }

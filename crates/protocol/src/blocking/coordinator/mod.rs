@@ -415,7 +415,7 @@ impl Coordinator {
     }
 
     /// Refuses all operations that have stored nothing yet.
-    fn refuse_cut_off(&mut self, state: &mut State, now: Now, why: &str, effects: &mut Effects) {
+    pub(super) fn refuse_cut_off(&mut self, state: &mut State, now: Now, why: &str, effects: &mut Effects) {
         let waiting = self.operations.iter().filter(|(_, operation)| !operation.may_take_effect());
         let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
         waiting.into_iter().for_each(|id| self.refuse(state, now, id, why, effects));

@@ -31,7 +31,7 @@ fn item_kind(item: &Item<'_>) -> &'static str {
 /// Shows the message's content, then the incarnations that its sender knows of if any is not the first.
 pub(crate) fn message(message: &Message<'_>) -> String {
     match message {
-        Message::Turn { lives: known, items } => {
+        Message::Turn { lives: known, items, .. } => {
             let items: Vec<String> = items.iter().map(|item| self::item(&item)).collect();
             format!("{}{}", items.join("; "), lives(known))
         }
