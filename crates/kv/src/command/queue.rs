@@ -77,6 +77,17 @@ impl<'a> Wish<'a> {
     pub fn command(&self) -> Command<'a> {
         Command::decode(&mut Reader::new(self.bytes)).expect("a wish is checked before it is one")
     }
+
+    /// The keys at which it waits.
+    pub fn awaited_keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        let (_, keys) = self.command().awaited().expect("a wish waits");
+        keys.iter()
+    }
+
+    /// Whether it waits for entries of streams.
+    pub fn awaits_entries(&self) -> bool {
+        self.command().awaited().is_some_and(|(awaited, _)| awaited == Awaited::Entries)
+    }
 }
 
 impl<'a> Part<'a> for Wish<'a> {
@@ -121,6 +132,14 @@ family! {
         // Reads.
         /// The state of a request: `QUEUED`, `SERVED`, or null if the request is unknown.
         Check = 1 "this command" Reads { waiter: WaiterId } keys() adds(More);
+        /// Has the leader wake a client that waits at keys of several groups, once there may be something at one of these. Nothing is
+        /// taken for it, and only this replica notes it. `since`: when it began to wait. Returns a mark for each key, which changes when
+        /// there is something new: of a stream its last id, if the client waits `for_entries`; else a version, or 0 for nothing. Since
+        /// level 2, as the next one.
+        Await = 2 "this command" Reads { waiter: WaiterId, keys: List<'a>, for_entries: bool, since: u64 }
+            keys(keys) adds(More);
+        /// Ends that. Others that wait there are woken in its place.
+        Leave = 3 "this command" Reads { waiter: WaiterId, keys: List<'a> } keys(keys) adds(More);
 
         // Writes.
         /// Requests to be served: returns the reply to the wish, or `QUEUED`. If repeated, it returns what the request was

@@ -26,11 +26,13 @@
 //! kept as claimed, with that reply, until it is settled: a late record of the same request then takes nothing.
 
 mod copies;
+mod watchers;
 
 use crate::Version;
 use crate::command::{Awaited, WaiterId, Wish};
 use crate::planted::{Fault, Planted};
 use std::collections::{BTreeMap, BTreeSet};
+use watchers::Watchers;
 
 /// Most requests that may wait at one key.
 pub const QUEUE_WAITERS_MAX: usize = 10_000;
@@ -110,6 +112,8 @@ pub struct Queues {
     served_bytes: usize,
     /// The served requests that are not claimed.
     unclaimed: BTreeSet<WaiterId>,
+    /// Clients that wait at keys of several groups. Not a part of the replicated state.
+    pub(crate) watchers: Watchers,
     statistics: QueueStatistics,
     planted: Planted,
 }
@@ -209,14 +213,14 @@ impl Queues {
 
     // Queries.
 
-    /// Whether requests wait at a key.
+    /// Whether anyone waits at a key.
     pub(crate) fn is_awaited(&self, key: &[u8]) -> bool {
-        self.by_key.contains_key(key)
+        self.by_key.contains_key(key) || self.watchers.has(key)
     }
 
-    /// The keys at which requests wait, in ascending order.
+    /// The keys at which anyone waits.
     pub(crate) fn awaited_keys(&self) -> impl Iterator<Item = &Box<[u8]>> {
-        self.by_key.keys()
+        self.by_key.keys().chain(self.watchers.keys())
     }
 
     /// The request that has waited longest for this at a key.
@@ -293,10 +297,10 @@ impl Queues {
         self.waiting.is_empty() && self.unclaimed.is_empty()
     }
 
-    /// Whether no request waits.
+    /// Whether no request waits, and no client that is only woken.
     #[inline]
     pub fn nobody_waits(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.watchers.is_empty()
     }
 
     /// The requests that wait.
@@ -342,11 +346,13 @@ impl Queues {
         self.waiting.len() * WAITING_BYTES
             + self.served.len() * SERVED_BYTES
             + 3 * self.wish_bytes
+            + self.watchers.memory_bytes()
             + self.served_bytes
     }
 
     /// Asserts that all parts of the state are consistent. O(requests).
     pub fn check_invariants(&self) {
+        self.watchers.check_invariants();
         let mut by_key = BTreeMap::<Box<[u8]>, BTreeSet<(Awaited, Version)>>::new();
         for (place, waiting) in &self.waiting {
             assert_eq!(self.places.get(&waiting.id), Some(place), "a waiting request has a place");

@@ -102,6 +102,7 @@ pub use floor::Floor;
 pub use history::{History, Recent};
 pub use interpreter::{Interpreter, NoInterpreter};
 pub use long_reads::Progress;
+pub use queues::put_back;
 pub use registers::Register;
 pub use scan::scan_group;
 use scripts::ScriptCosts;
@@ -686,7 +687,7 @@ impl Table {
                 self.read_together(&transaction, now, out.reply_bytes_max(), out);
             }
             Lock(command) if !command.is_write() => self.read_locks(&command, out),
-            Queue(command) if !command.is_write() => self.read_queues(&command, out),
+            Queue(command) if !command.is_write() => self.read_queues(&command, now, out),
             TwoPhase(command) if !command.is_write() => self.read_two_phase(&command, out),
             Script(script) if !script.is_write() => self.run_reading_script(&script, now, out),
             Hash(command) if !command.is_write() => return self.read_hash(&command, now, out),

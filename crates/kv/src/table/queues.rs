@@ -7,10 +7,11 @@
 use super::kind::Kind;
 use super::refusals::WRONG_KIND;
 use super::{Record, Table};
+use crate::UnixMs;
 use crate::codec::Reader;
 use crate::command::{
-    Awaited, Command, Keys, List, ListCommand, LockCommand, QueueCommand, SortedCommand, StreamCommand,
-    WaiterId, Wish,
+    AddOptions, Awaited, Command, Keys, List, ListCommand, LockCommand, QueueCommand, SortedCommand,
+    StreamCommand, WaiterId, Wish,
 };
 use crate::locks::{LockEvent, LockNotification, QUEUED};
 use crate::planted::Fault;
@@ -39,6 +40,10 @@ impl Awaited {
             _ => None,
         }
     }
+}
+
+fn has_elements(kind: Kind) -> bool {
+    matches!(Awaited::of(kind), Some(Awaited::Elements | Awaited::Members))
 }
 
 /// Where the elements that a command takes are returned to, if its client does not get them.
@@ -98,15 +103,37 @@ impl Table {
                 out.integer(known as i64);
             }
             // Answered by `read_queues`.
-            QueueCommand::Check { .. } => {}
+            QueueCommand::Check { .. } | QueueCommand::Await { .. } | QueueCommand::Leave { .. } => {}
         }
         // The places of requests are versions.
         self.raise_floor(record);
     }
 
-    pub(super) fn read_queues(&self, command: &QueueCommand<'_>, out: &mut ReplyBuffer) {
-        let QueueCommand::Check { waiter } = *command else {
-            return out.error("ERR a write has to be ordered before it is applied");
+    pub(super) fn read_queues(&mut self, command: &QueueCommand<'_>, now: UnixMs, out: &mut ReplyBuffer) {
+        let waiter = match *command {
+            QueueCommand::Check { waiter } => waiter,
+            QueueCommand::Await { waiter, keys, for_entries, since } => {
+                self.queues.watchers.sweep(now);
+                if !self.queues.watchers.has_room_for(keys.len()) {
+                    return out.error(TOO_MANY_WAIT);
+                }
+                out.array(keys.len());
+                for key in keys.iter() {
+                    let mark = self.mark_of(key, for_entries, now);
+                    out.bulk(&mark);
+                    let mark = for_entries.then(|| mark.into());
+                    self.queues.watchers.add(key, (since, waiter), mark, now);
+                }
+                return;
+            }
+            QueueCommand::Leave { waiter, keys } => {
+                for key in keys.iter() {
+                    self.queues.watchers.take(key, |id, _| id == waiter);
+                    self.wake(key, now);
+                }
+                return out.ok();
+            }
+            _ => return out.error("ERR a write has to be ordered before it is applied"),
         };
         if self.queues.waits(waiter) {
             out.push(Reply::Status(QUEUED));
@@ -115,6 +142,80 @@ impl Table {
         } else {
             out.null();
         }
+    }
+
+    /// What changes when there is something new at a key for a client that waits there.
+    fn mark_of(&self, key: &[u8], for_entries: bool, now: UnixMs) -> Vec<u8> {
+        if for_entries {
+            return self.last_entry_id(key, now).to_string().into_bytes();
+        }
+        let entry = self.peek(key, now).filter(|entry| has_elements(entry.kind()));
+        entry.map_or(0, |entry| entry.version()).to_string().into_bytes()
+    }
+
+    /// Wakes the clients of several groups that wait at a key: one for each element, all if it has new entries. If a transaction has
+    /// locked the key, once it is unlocked.
+    fn wake(&mut self, key: &[u8], now: UnixMs) {
+        if !self.queues.watchers.has(key) || self.two_phase.locks(key) {
+            return;
+        }
+        let last = self.mark_of(key, true, now);
+        let mut elements = match self.peek(key, now).filter(|entry| has_elements(entry.kind())) {
+            Some(entry) => entry.items().len(),
+            None => 0,
+        };
+        let woken = self.queues.watchers.take(key, |_, watcher| match &watcher.mark {
+            Some(mark) => **mark != *last,
+            None => {
+                let is_woken = elements > 0;
+                elements = elements.saturating_sub(1);
+                is_woken
+            }
+        });
+        woken.into_iter().for_each(|id| self.notify(id, LockNotification::Served));
+    }
+
+    /// A command that waits, in the form in which it can be served now: without the keys that do not hold what it waits for. `None` if
+    /// no key does.
+    pub fn served_form<'c>(
+        &self,
+        command: &Command<'c>,
+        now: UnixMs,
+        scratch: &'c mut Vec<u8>,
+    ) -> Option<Command<'c>> {
+        let Some((awaited, keys)) = command.awaited() else { return Some(*command) };
+        let kind_at = |key: &[u8]| self.peek(key, now).map(|entry| Awaited::of(entry.kind()));
+        let serves = |key: &&[u8]| kind_at(key) == Some(Some(awaited));
+        if let Command::OnStream(StreamCommand::Read { streams, count }) = *command {
+            let pairs = streams.pairs().filter(|(key, _)| serves(key));
+            let streams = List::build(scratch, pairs.flat_map(|(key, id)| [key, id]).collect::<Vec<_>>());
+            let is_any = !streams.is_empty();
+            return is_any.then_some(Command::OnStream(StreamCommand::Read { streams, count }));
+        }
+        if let Command::OnStream(_) = command {
+            // Its error says what is missing.
+            return Some(*command);
+        }
+        let serving: Vec<&[u8]> = keys.iter().filter(serves).collect();
+        if serving.is_empty() {
+            return None;
+        }
+        let keys = List::build(scratch, serving);
+        Some(match *command {
+            Command::OnList(ListCommand::MultiPop { at_front, count, .. }) => {
+                Command::OnList(ListCommand::MultiPop { keys, at_front, count })
+            }
+            Command::OnList(ListCommand::PopAny { at_front, .. }) => {
+                Command::OnList(ListCommand::PopAny { keys, at_front })
+            }
+            Command::OnSorted(SortedCommand::MultiPop { is_highest, count, .. }) => {
+                Command::OnSorted(SortedCommand::MultiPop { keys, is_highest, count })
+            }
+            Command::OnSorted(SortedCommand::PopAny { is_highest, .. }) => {
+                Command::OnSorted(SortedCommand::PopAny { keys, is_highest })
+            }
+            command => command,
+        })
     }
 
     fn ask(&mut self, id: WaiterId, wish: Wish<'_>, record: Record, out: &mut ReplyBuffer) {
@@ -299,6 +400,7 @@ impl Table {
             }
         });
         ready.append(&mut self.written);
+        self.queues.watchers.sweep(record.time);
         self.serve(ready, record);
     }
 
@@ -341,6 +443,7 @@ impl Table {
                     ready.push_back(to.into());
                 }
             }
+            self.wake(&key, record.time);
         }
     }
 
@@ -483,6 +586,26 @@ impl Table {
             self.drop_requests(node, spared.0, record);
         }
     }
+}
+
+/// Calls `then` with the command that puts back what a command has taken, by its reply. It is not called if there is nothing to put
+/// back: what was moved, or read, is in its place.
+pub fn put_back(command: &Command<'_>, reply: &[u8], then: impl FnOnce(&Command<'_>)) {
+    let origin = origin_of(command);
+    let Some(Taken { key, items }) = Taken::of(reply).filter(|_| origin != Origin::None) else { return };
+    let mut scratch = Vec::new();
+    if origin == Origin::Members {
+        let scores: Vec<String> = items.iter().map(|(_, score)| score.unwrap_or(0.0).to_string()).collect();
+        let pairs = scores.iter().zip(&items).flat_map(|(score, (member, _))| [score.as_bytes(), *member]);
+        let pairs = List::build(&mut scratch, pairs.collect::<Vec<_>>());
+        // One that was added again meanwhile keeps its new score.
+        let options = AddOptions { only_new: true, ..AddOptions::default() };
+        return then(&Command::OnSorted(SortedCommand::Add { key, pairs, options, counts_changes: false }));
+    }
+    // The one that was taken first was the outermost.
+    let elements = List::build(&mut scratch, items.iter().rev().map(|(element, _)| *element));
+    let at_front = origin == Origin::Front;
+    then(&Command::OnList(ListCommand::Push { key, elements, at_front, if_present: false }));
 }
 
 /// The elements that a reply contains.

@@ -228,11 +228,12 @@ impl Table {
 
     /// The values that the current record was supplied with, which it must not have changed yet.
     pub(super) fn supplied_values(&self) -> Vec<ValueOf> {
-        let value_of = |(key, (version, reference)): (&Box<[u8]>, &(Version, Reference))| {
-            let (_, entry) = self.find(self.index.hash(key), key)?;
+        let mut values = Vec::new();
+        for (key, (version, reference)) in &self.spilled.supplied {
+            let Some((_, entry)) = self.find(self.index.hash(key), key) else { continue };
             assert_eq!(entry.version(), *version, "a value is taken before it is changed");
-            Some(ValueOf { key: key.clone(), reference: *reference, value: entry.value().into() })
-        };
-        self.spilled.supplied.iter().filter_map(value_of).collect()
+            values.push(ValueOf { key: key.clone(), reference: *reference, value: entry.value().into() });
+        }
+        values
     }
 }

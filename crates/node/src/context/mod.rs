@@ -121,6 +121,10 @@ pub(crate) enum Call {
     ReadPiece { group: u16, to: NodeId, piece: StoredPiece },
     /// Notes in `ACL LOG` that a script was refused a command.
     NoteDeniedScript { client: ClientId, error: Vec<u8> },
+    /// Begins a transaction for a client that waits at keys of several groups: the wait with this number.
+    Attempt { number: u64 },
+    /// Tells such a wait what became of its transaction.
+    Attempted { number: u64, result: Outcome, reply: ReplyBuffer },
     /// Cleans up after a session that has ended.
     EndSession {
         client: ClientId,

@@ -105,6 +105,10 @@ impl Node {
                     let read = self.fragment_message(group, own, &message);
                     assert_eq!(read, Ok(()), "this node writes what can be read");
                 }
+                Call::Attempt { number } => self.attempt(number),
+                Call::Attempted { number, result, reply } => {
+                    self.waits.attempted(&mut self.cx, number, result, reply);
+                }
                 Call::EndSession { client, wait, subscriptions, tracks } => {
                     if tracks {
                         self.following.end_all(&mut self.cx, client);

@@ -166,6 +166,10 @@ impl Node {
             return true;
         }
         let Some(number) = session.wait else { return false };
+        if let Some(session) = self.cx.clients.sessions.get_mut(client) {
+            // What is under way for it over several groups takes nothing any more.
+            session.wait = None;
+        }
         self.waits.give_up(&mut self.cx, number, &[]);
         // The commands that the client sent after this one assumed that the wait would end with success.
         self.cx.clients.close_after_replies(client);

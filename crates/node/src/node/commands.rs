@@ -173,6 +173,27 @@ impl Node {
         }
     }
 
+    /// Begins a transaction for a client that waits at keys of several groups.
+    pub(super) fn attempt(&mut self, number: u64) {
+        let Node { cx, waits, two_phase, .. } = self;
+        let Some(attempt) = waits.attempt(number) else { return };
+        let database = cx.groups.router().database(attempt.database);
+        let work = Work::of_wish(attempt.wish.as_wish(), attempt.is_again, |key| database.group_of(key));
+        let begun = match attempt.only_checks {
+            true => two_phase.admit(cx, work).map(drop),
+            false => two_phase.attempt(cx, work, attempt.ticket, (number, attempt.since)),
+        };
+        match begun {
+            Ok(()) if attempt.only_checks => waits.admitted(cx, number),
+            Ok(()) => {}
+            Err(error) => {
+                let mut reply = ReplyBuffer::new();
+                reply.error(&error);
+                waits.attempted(cx, number, Outcome::Refused, reply);
+            }
+        }
+    }
+
     /// Begins a request over several groups.
     fn begin_work(&mut self, client: ClientId, work: Result<Work, Whole>, pending: Option<Pending>) {
         let reads = match &work {

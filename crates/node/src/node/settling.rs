@@ -347,7 +347,7 @@ impl Node {
                 }
             }
             Origin::Floor => self.cluster.floor_answered(&self.cx, ticket.sequence, result, reply),
-            Origin::Wait => self.waits.answered(&mut self.cx, ticket.sequence, result, reply),
+            Origin::Wait => self.waits.answered(&mut self.cx, group, ticket.sequence, result, reply),
             Origin::LongPart => self.long.part_answered(&mut self.cx, ticket.sequence, result, reply),
             Origin::Eviction => {
                 if let Some(group) = self.cx.groups.get_mut(group) {

@@ -25,6 +25,8 @@ pub(crate) struct Evaluation {
     commands: Draft,
     /// Whether its reply is that of a transaction.
     is_array: bool,
+    /// Its client has waited since it looked the first time: a key that does not hold what it waits for is not looked at.
+    pub(crate) is_again: bool,
     /// By group: what it locks and reads.
     locks: BTreeMap<u16, Draft>,
     /// By group: the keys, in the order in which their values are read.
@@ -219,7 +221,19 @@ impl Evaluation {
             copies.restore(keys, reply)?;
         }
         let before = copies.version;
-        let whole = Command::Transaction(self.commands.transaction());
+        self.reply = ReplyBuffer::new();
+        let (mut served, mut scratch) = (Draft::default(), Vec::new());
+        if self.is_again {
+            let waiting = self.commands.transaction().commands().next();
+            let form = waiting.and_then(|it| copies.table.served_form(&it, copies.now, &mut scratch));
+            let Some(command) = form else {
+                self.reply.push(Reply::NullArray);
+                return Ok(Evaluated::Nothing);
+            };
+            assert!(served.push(&command), "a transaction may hold this command");
+        }
+        let commands = if self.is_again { &served } else { &self.commands };
+        let whole = Command::Transaction(commands.transaction());
         let work_ns = whole.walk_ns(&copies.table);
         if work_ns > EVALUATED_NS_MAX {
             return Err(error(&format!(

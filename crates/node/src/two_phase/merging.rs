@@ -4,7 +4,7 @@
 use super::evaluation::Evaluation;
 use super::plan::{Divided, Whole};
 use super::reading::shows_versions;
-use kv::{Command, Draft, Transaction, UnixMs};
+use kv::{Command, Draft, Transaction, UnixMs, Wish};
 use protocol::Ticket;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,6 +22,8 @@ pub(crate) struct Merged {
     pub(crate) map_version: u64,
     /// A group has refused it together with others: it is carried out by itself.
     pub(crate) is_alone: bool,
+    /// The client waits for something: the number of its wait, which takes the outcome.
+    pub(crate) wait: Option<u64>,
 }
 
 /// What is to be carried out.
@@ -43,6 +45,23 @@ impl Work {
             Err(Whole::NeedsAll) => Work::here(Evaluation::of_command(command, group_of)),
             divided => divided.map(Work::Divided),
         }
+    }
+
+    /// The command of a client that waits. `is_again`: it has looked before, and is served now only by keys that hold what it waits
+    /// for.
+    ///
+    /// # Errors
+    /// As [`Work::of_command`].
+    pub(crate) fn of_wish(
+        wish: Wish<'_>,
+        is_again: bool,
+        group_of: impl Fn(&[u8]) -> u16,
+    ) -> Result<Work, Whole> {
+        let mut work = Work::of_command(&wish.command(), group_of)?;
+        if let Work::Evaluation(evaluation) = &mut work {
+            evaluation.is_again = is_again;
+        }
+        Ok(work)
     }
 
     /// The commands of a transaction. `watched_in`: the leadership of a group in which its keys were watched.
@@ -128,7 +147,10 @@ impl Merged {
         let (Work::Divided(own), Work::Divided(other_work)) = (&self.work, &other.work) else {
             return false;
         };
-        !self.is_alone && self.map_version == other.map_version && own.can_take(other_work)
+        !self.is_alone
+            && other.wait.is_none()
+            && self.map_version == other.map_version
+            && own.can_take(other_work)
     }
 
     /// Adds a request that it can take.
@@ -145,7 +167,7 @@ impl Merged {
         let Work::Divided(divided) = work else { unreachable!("such a request is never merged") };
         let one = move |(divided, ticket)| {
             let (work, tickets) = (Work::Divided(divided), vec![ticket]);
-            Merged { work, tickets, since, deadline_us, map_version, is_alone: true }
+            Merged { work, tickets, since, deadline_us, map_version, is_alone: true, wait: None }
         };
         divided.split().into_iter().zip(tickets).map(one)
     }
@@ -266,7 +288,7 @@ mod tests {
         let divided = Divided::of_command(&Command::Exists { keys }, |key| key[0].into()).unwrap();
         let tickets = vec![Ticket { client, sequence }];
         let work = Work::Divided(divided);
-        Merged { work, tickets, since: 1, deadline_us: sequence, map_version: 1, is_alone: false }
+        Merged { work, tickets, since: 1, deadline_us: sequence, map_version: 1, is_alone: false, wait: None }
     }
 
     fn sequences(merged: Option<Merged>) -> Vec<u64> {

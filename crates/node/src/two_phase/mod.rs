@@ -11,8 +11,8 @@ pub(crate) mod merging;
 pub(crate) mod plan;
 mod reading;
 
-use crate::context::Context;
 use crate::context::routing::{CROSSSLOT, MOVED};
+use crate::context::{Call, Context};
 use crate::groups::Group;
 use crate::session::gates::Gate;
 use crate::session::origin::{Asked, Origin};
@@ -20,7 +20,7 @@ use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
 use evaluation::MOVED_BYTES_MAX;
 use kv::codec::Reader;
-use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, Version};
+use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, UnixMs, Version};
 use list::{Judged, Locks};
 use merging::{Connections, Merged, Work};
 use plan::Whole;
@@ -134,10 +134,7 @@ impl TwoPhase {
         work: Result<Work, Whole>,
         pending: Option<Pending>,
     ) -> Result<(), String> {
-        let work = work.map_err(Whole::explanation)?;
-        cx.map.require(Feature::Transactions).map_err(|why| format!("{CROSSSLOT}: {why}"))?;
-        work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
-        self.coordinator_here(cx)?;
+        let work = self.admit(cx, work)?;
         let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
         // What the node carries out with the reply comes before the client's next request, and so does all that a part of the server
         // asks, which has no input to be held.
@@ -150,15 +147,52 @@ impl TwoPhase {
         if let Some(pending) = pending {
             session.expect(pending);
         }
-        let tickets = vec![session.begin(false)];
+        let ticket = session.begin(false);
         session.divides = true;
         cx.counters.transaction_requests += 1;
-        cx.gates.set(Gate::Divided, true);
-        let (since, map_version) = (cx.now.unix_ms, cx.map.version);
-        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        let is_alone = false;
-        self.connections.add(Merged { work, tickets, since, deadline_us, map_version, is_alone });
+        self.add(cx, (work, ticket), cx.now.unix_ms, None);
         Ok(())
+    }
+
+    /// Takes the request of a client that waits, whose reply is not made before there is something. `wait`: its number, and since when
+    /// it waits.
+    ///
+    /// # Errors
+    /// The error: nothing was begun.
+    pub(crate) fn attempt(
+        &mut self,
+        cx: &mut Context,
+        work: Result<Work, Whole>,
+        ticket: Ticket,
+        (number, since): (u64, UnixMs),
+    ) -> Result<(), String> {
+        let client = ClientId::from_bits(ticket.client);
+        let work = self.admit(cx, work)?;
+        let Some(session) = cx.clients.sessions.get_mut(client) else { return Ok(()) };
+        work.written().into_iter().for_each(|group| session.wrote(group));
+        self.add(cx, (work, ticket), since, Some(number));
+        Ok(())
+    }
+
+    /// Checks that a client's request over several groups can be carried out.
+    ///
+    /// # Errors
+    /// The error for the client.
+    pub(crate) fn admit(&mut self, cx: &Context, work: Result<Work, Whole>) -> Result<Work, String> {
+        let work = work.map_err(Whole::explanation)?;
+        cx.map.require(Feature::Transactions).map_err(|why| format!("{CROSSSLOT}: {why}"))?;
+        work.groups().try_for_each(|group| takes_part(&cx.groups[group]))?;
+        self.coordinator_here(cx)?;
+        Ok(work)
+    }
+
+    /// Adds a request behind those of its connection. `wait`: that of its client, if it waits for something.
+    fn add(&mut self, cx: &mut Context, (work, ticket): (Work, Ticket), since: UnixMs, wait: Option<u64>) {
+        cx.gates.set(Gate::Divided, true);
+        let (tickets, map_version) = (vec![ticket], cx.map.version);
+        let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
+        let is_alone = wait.is_some();
+        self.connections.add(Merged { work, tickets, since, deadline_us, map_version, is_alone, wait });
     }
 
     /// The coordinator of this start of the node.
@@ -196,12 +230,12 @@ impl TwoPhase {
                     self.connections.stall(merged);
                     continue;
                 }
-                let tickets = merged.tickets.clone();
+                let (tickets, wait) = (merged.tickets.clone(), merged.wait);
                 if let Err(error) = self.start(cx, merged) {
                     self.connections.end(client);
-                    for ticket in tickets {
-                        cx.complete_with_error(ticket, 0, Outcome::Refused, &error);
-                    }
+                    let mut replies = ReplyBuffer::new();
+                    replies.error(&error);
+                    complete_all(cx, (tickets, wait), 0, Outcome::Refused, &replies);
                 }
             }
         }
@@ -300,7 +334,8 @@ impl TwoPhase {
                 Work::Evaluation(evaluation) => match evaluation.evaluate(&found, cx.draw()) {
                     Evaluated::Nothing => return self.end(cx, request, Ended::Done(Vec::new())),
                     Evaluated::Refused(error) => return self.end(cx, request, Ended::Refused(error)),
-                    Evaluated::Shares(_) => unreachable!("what reads changes nothing"),
+                    // A hash whose fields have expired by the clock here, and not by its leader's.
+                    Evaluated::Shares(_) => planned(cx, &merged.work),
                 },
             },
             _ => planned(cx, &merged.work),
@@ -393,12 +428,16 @@ impl TwoPhase {
                 }
                 Action::Evaluate { ticket, id, found } => {
                     let Some(coordinator) = &mut self.coordinator else { continue };
-                    let work = self.requests.get_mut(&ticket).map(|merged| &mut merged.work);
-                    let Some(Work::Evaluation(evaluation)) = work else {
+                    let merged = self.requests.get_mut(&ticket);
+                    let Some(Merged { work: Work::Evaluation(evaluation), tickets, wait, .. }) = merged
+                    else {
                         unreachable!("only such a request has its keys locked first")
                     };
                     let mut actions = Vec::new();
-                    let evaluated = evaluation.evaluate(&found, cx.draw());
+                    let evaluated = match wait.is_none_or(|wait| still_waits(cx, tickets[0], wait)) {
+                        true => evaluation.evaluate(&found, cx.draw()),
+                        false => Evaluated::Refused(Vec::new()),
+                    };
                     let bytes: usize = found.iter().map(|found| found.reply.len()).sum();
                     let (before, after) = evaluation.charge(bytes);
                     assert!(before <= self.moving_bytes, "what is under way has its charge");
@@ -429,7 +468,7 @@ impl TwoPhase {
             cx.counters.transactions_refused += 1;
             return self.connections.separate(merged);
         }
-        let Merged { work, tickets, .. } = merged;
+        let Merged { work, tickets, wait, .. } = merged;
         self.connections.end(tickets[0].client);
         let group = work.groups().next().unwrap_or(0);
         let done = Outcome::Done { version: 0, offset: 0 };
@@ -445,9 +484,12 @@ impl TwoPhase {
                     Work::Divided(divided) => divided.join(&shares),
                     Work::Evaluation(evaluation) => vec![evaluation.into_reply()],
                 };
-                for (ticket, mut replies) in tickets.into_iter().zip(replies) {
-                    self.announced.extend(replies.take_announcements());
-                    cx.complete_with(ticket, group, done, replies);
+                for (ticket, mut reply) in tickets.into_iter().zip(replies) {
+                    self.announced.extend(reply.take_announcements());
+                    match wait {
+                        Some(number) => cx.call(Call::Attempted { number, result: done, reply }),
+                        None => cx.complete_with(ticket, group, done, reply),
+                    }
                 }
                 return;
             }
@@ -469,11 +511,7 @@ impl TwoPhase {
                 Outcome::Unknown
             }
         };
-        for ticket in tickets {
-            let mut own = ReplyBuffer::new();
-            own.extend_encoded(replies.as_bytes());
-            cx.complete_with(ticket, group, result, own);
-        }
+        complete_all(cx, (tickets, wait), group, result, &replies);
     }
 
     // Taking part.
@@ -650,6 +688,30 @@ fn coordinator(cx: &Context) -> Option<Coordinator> {
     let is_registered = (start.identity, start.life) == (own.identity, own.life);
     let name = kv::Coordinator { node, life: cx.map.version };
     (cx.admission.is_admitted() && is_registered).then(|| Coordinator::new(name, own.planted))
+}
+
+/// Ends requests that were merged, or tells a wait what became of its transaction.
+fn complete_all(
+    cx: &mut Context,
+    (tickets, wait): (Vec<Ticket>, Option<u64>),
+    group: u16,
+    result: Outcome,
+    replies: &ReplyBuffer,
+) {
+    for ticket in tickets {
+        let mut reply = ReplyBuffer::new();
+        reply.extend_encoded(replies.as_bytes());
+        match wait {
+            Some(number) => cx.call(Call::Attempted { number, result, reply }),
+            None => cx.complete_with(ticket, group, result, reply),
+        }
+    }
+}
+
+/// Whether the client of a wait is there, and waits.
+fn still_waits(cx: &Context, ticket: Ticket, wait: u64) -> bool {
+    let session = cx.clients.sessions.get(ClientId::from_bits(ticket.client));
+    session.is_some_and(|session| session.wait == Some(wait))
 }
 
 /// Whether a group existed and does not any more. Numbers are never used again, so one that is not below the map's next is of a

@@ -228,7 +228,7 @@ mod tests {
         let mut reading = reading();
         for attempt in 1..=ATTEMPTS {
             assert_eq!(is_watching(&reading), [true, true]);
-            GROUPS.map(|group| reading.answered(group, DONE, &versions(), 8));
+            GROUPS.into_iter().for_each(|group| drop(reading.answered(group, DONE, &versions(), 8)));
             let changed = encoded(&[Reply::NullArray]);
             assert_eq!(reading.answered(4, DONE, &changed, 8), Next::Wait);
             let next = reading.answered(9, DONE, &value("y"), 8);

@@ -1,9 +1,8 @@
 //! `BLPOP` and similar commands: clients that wait for elements of lists and sorted sets.
 
 use super::Waits;
-use super::wait::{KeptWish, Leaving, Progress, Question, Stage, Wait, Want};
+use super::wait::{KeptWish, Leaving, Progress, Question, Stage, Wait, Want, is_spread};
 use crate::context::Context;
-use crate::context::routing::CROSSSLOT;
 use crate::session::ClientId;
 use crate::session::origin::{Asked, Origin};
 use kv::command::WISH_BYTES_MAX;
@@ -20,12 +19,12 @@ const SETTLED_AT_ONCE: usize = 1000;
 const LINGER_US: u64 = 60_000_000;
 
 const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
-const NOT_LOOKED: &[u8] =
+pub(super) const NOT_LOOKED: &[u8] =
     b"CLUSTERDOWN NOLEADER no leader has looked for an element in time; nothing was taken, try again";
 const UNKNOWN_TAKE: &[u8] = b"UNKNOWN no leader has said in time whether an element was taken";
 
 /// Whether an error shows that no leader can be asked now.
-fn is_temporary(error: &[u8]) -> bool {
+pub(super) fn is_temporary(error: &[u8]) -> bool {
     let codes: [&[u8]; 4] = [b"CLUSTERDOWN", b"TRYAGAIN", b"LOADING", b"NOREPLICAS"];
     codes.iter().any(|code| error.starts_with(code))
 }
@@ -41,20 +40,20 @@ impl Waits {
         wait_us: u64,
     ) -> bool {
         let mut scratch = Vec::new();
-        let refusal = match cx.group_of(client, command) {
-            None => CROSSSLOT.to_owned(),
-            Some(group) if !cx.groups[group].keyspace.has_leader() => return false,
-            Some(group) => match Wish::build(command, &mut scratch) {
-                Some(wish) => {
-                    self.wait(cx, client, group, Want::Elements(KeptWish::new(wish)), wait_us);
-                    return true;
-                }
-                None => {
-                    format!("ERR the keys of a command that waits may have at most {WISH_BYTES_MAX} bytes")
-                }
-            },
-        };
-        cx.answer(client, |replies| replies.error(&refusal));
+        let group = cx.group_of(client, command);
+        if group.is_some_and(|group| !cx.groups[group].keyspace.has_leader()) {
+            return false;
+        }
+        match (Wish::build(command, &mut scratch), group) {
+            (Some(wish), Some(group)) => {
+                self.wait(cx, client, group, Want::Elements(KeptWish::new(wish)), wait_us);
+            }
+            (Some(wish), None) => self.wait_over_groups(cx, client, wish, wait_us),
+            (None, _) => cx.answer(client, |replies| {
+                let most = WISH_BYTES_MAX;
+                replies.error(&format!("ERR the keys of a command that waits may have at most {most} bytes"));
+            }),
+        }
         true
     }
 
@@ -175,6 +174,9 @@ impl Waits {
 
     /// `CLIENT UNBLOCK`: ends a request, as if its time was over or with an error.
     pub(crate) fn unblock(&mut self, cx: &mut Context, number: u64, with_error: bool) {
+        if is_spread(number) {
+            return self.end_spread(cx, number, with_error.then_some(UNBLOCKED));
+        }
         let now_us = cx.now.monotonic_us;
         let Some(wait) = self.get_mut(number) else { return };
         if !wait.is_for_elements() {
@@ -188,6 +190,9 @@ impl Waits {
 
     /// Takes the notification that a request of this node was served.
     pub(super) fn served(&mut self, cx: &mut Context, group: u16, number: u64) {
+        if is_spread(number) {
+            return self.woken(cx, group, number);
+        }
         let Some(wait) = self.get_mut(number) else {
             // The client has got another answer, or the elements that it has claimed. A withdrawal that is refused is
             // tried again.

@@ -67,6 +67,7 @@
 
 mod elements;
 mod locks;
+mod spread;
 mod wait;
 
 use crate::context::Context;
@@ -78,7 +79,7 @@ use kv::{Command, LockCommand, Padded, QueueCommand, Reply, ReplyBuffer, Version
 pub(crate) use locks::refusal;
 use protocol::{NodeId, Notice, Request, Result as Outcome, Ticket};
 pub(crate) use wait::Waits;
-use wait::{Leaving, Progress, Question, Stage, Wait, Want};
+use wait::{Leaving, Progress, Question, Stage, Wait, Want, is_spread};
 
 /// How often a queued request is checked when nothing seems to be lost.
 const CHECK_US: u64 = 5_000_000;
@@ -148,7 +149,17 @@ impl Waits {
     }
 
     /// Takes a group's answer to a wait's question.
-    pub(crate) fn answered(&mut self, cx: &mut Context, number: u64, result: Outcome, reply: &[u8]) {
+    pub(crate) fn answered(
+        &mut self,
+        cx: &mut Context,
+        group: u16,
+        number: u64,
+        result: Outcome,
+        reply: &[u8],
+    ) {
+        if is_spread(number) {
+            return self.noted(cx, group, number, result, reply);
+        }
         if self.settle_answered(cx, number, result) {
             return;
         }
@@ -296,6 +307,9 @@ impl Waits {
 
     /// The client of a wait has disconnected: the wait leaves.
     pub(crate) fn leave(&mut self, cx: &mut Context, number: u64) {
+        if is_spread(number) {
+            return self.leave_spread(cx, number);
+        }
         let is_crowded = self.len() > WAITS_MAX;
         let Some(wait) = self.get_mut(number) else { return };
         wait.was_queued |= matches!(wait.progress(), Some(Progress::Queued | Progress::Ending));
@@ -315,6 +329,12 @@ impl Waits {
 
     /// Ends a wait that has lasted long enough: answers the client, and withdraws the request.
     pub(crate) fn give_up(&mut self, cx: &mut Context, number: u64, error: &[u8]) {
+        if is_spread(number) {
+            return match error {
+                [] => self.leave_spread(cx, number),
+                error => self.end_spread(cx, number, Some(error)),
+            };
+        }
         let Some(wait) = self.get_mut(number) else { return };
         let ticket = wait.waiting().map(|waiting| waiting.ticket);
         let (group, is_for_elements) = (wait.group, wait.is_for_elements());
@@ -335,6 +355,10 @@ impl Waits {
         let now_us = cx.now.monotonic_us;
         self.settle_due(cx);
         while let Some(number) = self.take_due(now_us) {
+            if is_spread(number) {
+                self.spread_due(cx, number);
+                continue;
+            }
             let Some(wait) = self.get_mut(number) else { continue };
             let (group, is_for_elements) = (wait.group, wait.is_for_elements());
             let (is_free, claims) = (wait.question.is_none(), wait.claims_after_us().is_some());
@@ -379,6 +403,7 @@ impl Waits {
         for number in self.numbers(|wait| wait.progress() == Some(Progress::Queued) && concerns(wait.group)) {
             self.look_at(number, now_us);
         }
+        self.check_spreads(cx, concerns);
     }
 
     /// Passes on a replica's notice about waits.
@@ -482,7 +507,8 @@ impl Waits {
             "CLUSTERDOWN NOLEADER node {} is about to stop; the request waits no longer, try again elsewhere",
             cx.configuration.node
         );
-        for number in self.numbers(|wait| wait.waiting().is_some()) {
+        let numbers = self.numbers(|wait| wait.waiting().is_some());
+        for number in numbers.into_iter().chain(self.spreads.keys().copied().collect::<Vec<_>>()) {
             self.give_up(cx, number, error.as_bytes());
         }
     }

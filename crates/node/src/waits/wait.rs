@@ -4,7 +4,7 @@ use super::CHECK_US;
 use crate::context::Context;
 use crate::session::{ClientId, Standing};
 use commands::Found;
-use kv::{Command, Hold, ListCommand, SortedCommand, StreamCommand, Version, WaiterId, Wish};
+use kv::{Command, Hold, ListCommand, SortedCommand, StreamCommand, UnixMs, Version, WaiterId, Wish};
 use protocol::{NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -18,6 +18,9 @@ const PAUSE_US: u64 = 150_000;
 
 /// How often a request that may claim something asks for that, at most.
 const CLAIM_US: u64 = 100_000;
+
+/// Set in the numbers of requests over several groups.
+pub(super) const SPREAD: u64 = 1 << 63;
 
 /// What a group was asked for a wait, and has not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +102,14 @@ pub(super) enum Want {
 
 /// A command that waits, encoded.
 #[derive(Clone, Debug)]
-pub(super) struct KeptWish(Box<[u8]>);
+pub(crate) struct KeptWish(Box<[u8]>);
 
 impl KeptWish {
     pub(super) fn new(wish: Wish<'_>) -> KeptWish {
         KeptWish(wish.bytes().into())
     }
 
-    pub(super) fn as_wish(&self) -> Wish<'_> {
+    pub(crate) fn as_wish(&self) -> Wish<'_> {
         Wish::of(&self.0).expect("it was a wish when it was kept")
     }
 
@@ -134,7 +137,7 @@ impl Want {
 
     /// The request of a client that waits with this command: with its keys in their places, and nothing else that users' rules
     /// depend on.
-    fn request(&self, name: &str) -> ArgumentsBuffer {
+    pub(super) fn request(&self, name: &str) -> ArgumentsBuffer {
         let mut request = ArgumentsBuffer::new();
         let mut push_all = |words: &[&[u8]]| words.iter().for_each(|word| request.push(word));
         push_all(&[name.as_bytes()]);
@@ -274,6 +277,57 @@ impl Wait {
     }
 }
 
+/// A request of a client that waits at keys of several groups.
+#[derive(Debug)]
+pub(super) struct Spread {
+    pub(super) client: ClientId,
+    pub(super) database: u8,
+    pub(super) ticket: Ticket,
+    pub(super) wish: KeptWish,
+    /// When it began to wait, by the clock that the nodes agree on.
+    pub(super) since: UnixMs,
+    pub(super) ends_us: u64,
+    /// The groups, by the cluster map of this version.
+    pub(super) groups: BTreeMap<u16, Place>,
+    pub(super) map_version: u64,
+    /// A transaction is under way.
+    pub(super) is_trying: bool,
+    /// The client has left while it was: what it takes goes back.
+    pub(super) is_gone: bool,
+    /// It was looked at whether its groups take part in transactions.
+    pub(super) is_admitted: bool,
+    /// A transaction has begun before.
+    pub(super) is_again: bool,
+    /// A transaction has looked, and found nothing.
+    pub(super) has_looked: bool,
+    /// There may be something that no transaction has seen.
+    pub(super) is_woken: bool,
+    /// Nothing is tried, and no group is asked, before this.
+    pub(super) not_before_us: u64,
+    /// The client gets this error instead of null.
+    pub(super) instead: Option<Vec<u8>>,
+    /// The latest error of what is tried again.
+    pub(super) error: Vec<u8>,
+    pub(super) due_us: u64,
+}
+
+/// What is known of a group in which a request waits.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) keys: Vec<Box<[u8]>>,
+    /// An answer is awaited.
+    pub(super) is_asked: bool,
+    /// Its leader has noted the client, and has not woken it since.
+    pub(super) is_noted: bool,
+    /// The marks of its keys, encoded, when its leader noted the client last.
+    pub(super) marks: Option<Vec<u8>>,
+}
+
+/// Whether a request waits at keys of several groups.
+pub(super) fn is_spread(number: u64) -> bool {
+    number & SPREAD > 0
+}
+
 /// All waits, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Waits {
@@ -281,8 +335,10 @@ pub(crate) struct Waits {
     life: u64,
     last: u64,
     by_number: BTreeMap<u64, Wait>,
+    /// The requests that wait at keys of several groups, by their numbers.
+    pub(super) spreads: BTreeMap<u64, Spread>,
     /// When each wait is handled next, with its number.
-    due: BTreeSet<(u64, u64)>,
+    pub(super) due: BTreeSet<(u64, u64)>,
     /// Numbers of this incarnation that were removed although a record may still grant them the lock, each with the
     /// token that its client got. For all other numbers that are not in `by_number`, the client got the answer, or it
     /// is certain that they hold nothing.
@@ -305,6 +361,7 @@ impl Waits {
             life,
             last: 0,
             by_number: BTreeMap::new(),
+            spreads: BTreeMap::new(),
             due: BTreeSet::new(),
             unsettled: BTreeMap::new(),
             to_settle: BTreeMap::new(),
@@ -422,13 +479,13 @@ impl Waits {
             let spec = commands::by_number(command).filter(|_| session.standing() == Standing::Limited)?;
             Some((*number, client, Found { spec, number: command }, wait.want.request(spec.name)))
         });
-        limited.collect()
+        limited.chain(self.spreads_of_limited_users(cx)).collect()
     }
 
     /// How many clients wait for locks, and how many for elements.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let waiting = self.by_number.values().filter(|wait| wait.waiting().is_some());
-        waiting.fold((0, 0), |(locks, elements), wait| match wait.want {
+        waiting.fold((0, self.waiting_over_groups()), |(locks, elements), wait| match wait.want {
             Want::Lock { .. } => (locks + 1, elements),
             Want::Elements(_) | Want::Served => (locks, elements + 1),
         })
@@ -452,12 +509,16 @@ impl Waits {
                 }
             });
         }
+        self.add_awaited_keys(&mut all, &mut consumed);
         (all.len(), consumed.len())
     }
 
     /// Whether no client waits, and nothing is to be withdrawn or settled now.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_number.values().all(Wait::lingers) && self.to_settle.is_empty() && self.settling.is_empty()
+        self.spreads.is_empty()
+            && self.by_number.values().all(Wait::lingers)
+            && self.to_settle.is_empty()
+            && self.settling.is_empty()
     }
 
     /// Whether a request for elements stays only because a record may ask for it once more: the group may still queue

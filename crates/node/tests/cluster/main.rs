@@ -6,6 +6,7 @@
 
 mod adaptive;
 mod asking;
+mod blocking_over_groups;
 mod caches;
 mod changes;
 mod channels;

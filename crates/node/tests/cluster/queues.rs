@@ -475,10 +475,6 @@ fn invalid_requests_are_refused_as_in_redis() {
         ("BLMOVE a b RIGHT LEFT x", "ERR timeout is not a float or out of range"),
         ("BLMPOP 1 0 a LEFT", "ERR numkeys should be greater than 0"),
         ("BZMPOP x 1 a MIN", "ERR timeout is not a float or out of range"),
-        (
-            "BLPOP l q:l 0",
-            "CROSSSLOT Keys in request don't hash to the same slot (they are in several keyspaces)",
-        ),
     ];
     for (request, error) in cases {
         assert_eq!(cluster.ask(client, request), format!("-{error}"), "{request}");

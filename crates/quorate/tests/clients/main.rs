@@ -10,6 +10,7 @@
 
 mod backup;
 mod bad_input;
+mod blocking;
 mod changes;
 mod channels;
 mod commands;

@@ -150,6 +150,8 @@ fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
     commands.extend(locks.map(Lock));
     let queues = [
         QueueCommand::Check { waiter },
+        QueueCommand::Await { waiter, keys: list, for_entries: true, since: u64::MAX },
+        QueueCommand::Leave { waiter, keys: list },
         QueueCommand::Ask { waiter, wish },
         QueueCommand::Conclude { waiter },
         QueueCommand::Withdraw { waiter, only_unclaimed: true },

@@ -684,3 +684,140 @@ proptest! {
         }
     }
 }
+
+// Clients that wait at keys of several groups: they are only woken.
+
+impl Store {
+    /// Has the table note a client of node 1 that began to wait at this time. Returns the marks.
+    fn note(&mut self, number: u64, keys: &str, since: u64) -> String {
+        let (mut list, waiter) = (Vec::new(), id(1, number));
+        let keys = List::build(&mut list, keys.split(' ').map(str::as_bytes));
+        let for_entries = false;
+        self.read(&Command::Queue(QueueCommand::Await { waiter, keys, for_entries, since }))
+    }
+
+    fn note_reader(&mut self, number: u64, key: &str) -> String {
+        let (mut list, waiter) = (Vec::new(), id(1, number));
+        let keys = List::build(&mut list, [key.as_bytes()]);
+        self.read(&Command::Queue(QueueCommand::Await { waiter, keys, for_entries: true, since: 0 }))
+    }
+
+    fn encoded(&mut self, command: &Command<'_>) -> Vec<u8> {
+        self.offset += 1;
+        let mut out = ReplyBuffer::new();
+        self.table.apply(command, self.offset, self.time, &mut out);
+        out.take()
+    }
+
+    fn leave(&mut self, number: u64, key: &str) {
+        let mut list = Vec::new();
+        let keys = List::build(&mut list, [key.as_bytes()]);
+        self.read(&Command::Queue(QueueCommand::Leave { waiter: id(1, number), keys }));
+        self.table.queues().check_invariants();
+    }
+}
+
+#[test]
+fn as_many_clients_are_woken_as_there_are_elements_and_those_who_waited_longest_first() {
+    let mut store = Store::new();
+    assert_eq!(store.note(1, "l m", 30), "[\"0\" \"0\"]");
+    assert_eq!(store.note(2, "l", 10), "[\"0\"]");
+    assert_eq!(store.note(3, "l", 20), "[\"0\"]");
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.served(), [2]);
+    // Nothing is taken for it, and it is noted no longer.
+    store.play("RPUSH l b -> 2");
+    assert_eq!(store.served(), [3, 1]);
+    store.play("RPUSH m c -> 1");
+    assert_eq!(store.served(), [1], "it waited there, too");
+    assert!(store.table.queues().nobody_waits());
+    assert_ne!(store.note(1, "l m", 30), "[\"0\" \"0\"]", "what was missed shows in the marks");
+    store.play("LRANGE l 0 -1 -> [\"a\" \"b\"]");
+}
+
+#[test]
+fn who_leaves_has_the_next_one_woken_if_there_is_something() {
+    let mut store = Store::new();
+    (1..=3).for_each(|number| drop(store.note(number, "l", number)));
+    store.leave(2, "l");
+    assert_eq!(store.served(), [], "there is nothing");
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.served(), [1]);
+    store.leave(1, "l");
+    assert_eq!(store.served(), [3]);
+}
+
+#[test]
+fn clients_of_the_group_are_served_before_others_are_woken() {
+    let mut store = Store::new();
+    store.note(1, "l", 1);
+    assert_eq!(store.ask(2, "BLPOP l"), "QUEUED");
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.served(), [2]);
+    store.play("RPUSH l b -> 1");
+    assert_eq!(store.served(), [1]);
+    store.play("LRANGE l 0 -1 -> [\"b\"]");
+}
+
+#[test]
+fn values_of_other_kinds_wake_nobody_and_removals_neither() {
+    let mut store = Store::new();
+    store.note(1, "k", 1);
+    store.play("SADD k a -> 1\nDEL k -> 1\nRPUSH l a -> 1\nLPOP l -> \"a\"");
+    assert_eq!(store.served(), []);
+    store.play("ZADD k 1 m -> 1");
+    assert_eq!(store.served(), [1]);
+}
+
+#[test]
+fn readers_are_woken_by_new_entries_alone() {
+    let mut store = Store::new();
+    assert_eq!(store.note_reader(1, "s"), "[\"0-0\"]");
+    store.play("XADD s 1-1 f v -> \"1-1\"");
+    assert_eq!(store.served(), [1]);
+    assert_eq!(store.note_reader(1, "s"), "[\"1-1\"]");
+    assert_eq!(store.note_reader(2, "s"), "[\"1-1\"]");
+    store.play("XGROUP CREATE s g 0 -> OK");
+    assert_eq!(store.served(), []);
+    store.play("XADD s 2-1 f v -> \"2-1\"");
+    assert_eq!(store.served(), [1, 2]);
+}
+
+#[test]
+fn a_client_whose_node_does_not_ask_again_is_forgotten() {
+    let mut store = Store::new();
+    store.note(1, "l", 1);
+    store.time += 20_000;
+    store.note(2, "m", 1);
+    store.play("RPUSH l a -> 1");
+    assert_eq!(store.served(), []);
+}
+
+#[test]
+fn what_was_taken_for_a_client_that_left_can_be_put_back() {
+    let mut store = Store::new();
+    for (wish, before) in [("BLPOP l", "a b c"), ("BRPOP l", "a b c"), ("BLMPOP 2 l", "a b c")] {
+        store.play(&format!("RPUSH l {before} -> 3"));
+        with_wish(wish, |wish| {
+            let reply = store.encoded(&wish.command());
+            let mut count = 0;
+            crate::table::put_back(&wish.command(), &reply, |command| {
+                count += 1;
+                store.apply(command);
+            });
+            assert_eq!(count, 1);
+        });
+        store.play("LRANGE l 0 -1 -> [\"a\" \"b\" \"c\"]\nDEL l -> 1");
+    }
+    store.play("ZADD z 1 m 2.5 n -> 2");
+    with_wish("BZMPOP 9 z", |wish| {
+        let reply = store.encoded(&wish.command());
+        crate::table::put_back(&wish.command(), &reply, |command| drop(store.apply(command)));
+    });
+    store.play("ZRANGE z 0 -1 WITHSCORES -> <\"m\":1 \"n\":2.5>");
+    store.play("RPUSH l a -> 1");
+    with_wish("BLMOVE l m", |wish| {
+        let reply = store.encoded(&wish.command());
+        crate::table::put_back(&wish.command(), &reply, |_| panic!("it is in the other list"));
+    });
+}
