@@ -27,8 +27,10 @@ class Quorate:
 
     def once(self, *words):
         """Sends a command. If the connection breaks, its outcome is unknown."""
+        # redis-py returns what SET … GET has found only if it is told so.
+        options = {"get": True} if words[0] == "SET" and "GET" in words else {}
         try:
-            return self.client.execute_command(*words)
+            return self.client.execute_command(*words, **options)
         except (redis.ConnectionError, redis.TimeoutError):
             self.nodes = self.nodes[1:] + self.nodes[:1]
             self.connect()

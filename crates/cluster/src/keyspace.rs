@@ -602,7 +602,7 @@ impl Database {
 
 /// The shard, of `shards`, that has a slot: shard s begins with slot s * 16384 / shards.
 #[inline]
-fn shard_of(slot: u16, shards: usize) -> usize {
+pub fn shard_of(slot: u16, shards: usize) -> usize {
     ((usize::from(slot) + 1) * shards - 1) / usize::from(SLOTS)
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Push,
     /// `BLPOP` of these lists.
     Take,
+    /// `BLPOP` of all of these lists, which are in several shards.
+    TakeAny,
     /// `LPUSH` of such a value.
     PushFront,
     /// `LPOP`.
@@ -111,7 +113,7 @@ impl Kind {
     pub(crate) fn collection(self) -> Option<u8> {
         use Kind::*;
         match self {
-            Push | Take | PushFront | PopFront | PopBack | Rotate => Some(b'q'),
+            Push | Take | TakeAny | PushFront | PopFront | PopBack | Rotate => Some(b'q'),
             Add | Remove | Contains | Draw => Some(b'm'),
             SetScore | AddScore | RemoveScored | PopLowest | TakeLowest => Some(b'z'),
             Append | CreateGroup | Deliver | Claim | Acknowledge => Some(b'x'),
@@ -121,7 +123,7 @@ impl Kind {
 
     /// Whether it waits for an element.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, Kind::Take | Kind::TakeLowest)
+        matches!(self, Kind::Take | Kind::TakeAny | Kind::TakeLowest)
     }
 
     /// Whether it takes several requests, which the part of the client beside its node sends.
@@ -239,7 +241,7 @@ impl Operation {
             Kind::Transact => b"TRANSACT",
             Kind::Across | Kind::ReadAcross => b"ACROSS",
             Kind::Push => b"RPUSH",
-            Kind::Take => b"BLPOP",
+            Kind::Take | Kind::TakeAny => b"BLPOP",
             Kind::PushFront => b"LPUSH",
             Kind::PopFront => b"LPOP",
             Kind::PopBack => b"RPOP",
@@ -282,6 +284,12 @@ impl Operation {
             arguments.push_with(|out| self.value.write(out));
         }
         match self.kind {
+            Kind::TakeAny => {
+                let others = (0..QUEUES).filter(|number| *number != self.key.number);
+                others.for_each(|number| {
+                    arguments.push_with(|out| Key { number, ..self.key }.write(prefix, out));
+                });
+            }
             Kind::SetIfAbsent => arguments.push(b"NX"),
             Kind::Rotate => {
                 arguments.push_with(|out| self.key.write(prefix, out));
@@ -295,14 +303,14 @@ impl Operation {
                 arguments.push(self.score().to_string().as_bytes());
                 arguments.push(self.member().to_string().as_bytes());
             }
-            Kind::Take | Kind::TakeLowest => {
-                arguments.push(format!("{}", f64::from(self.lifetime_ms) / 1000.0).as_bytes())
-            }
             Kind::SetFleeting => {
                 arguments.push(b"PX");
                 arguments.push(self.lifetime_ms.to_string().as_bytes());
             }
             _ => {}
+        }
+        if self.kind.waits() {
+            arguments.push(format!("{}", f64::from(self.lifetime_ms) / 1000.0).as_bytes());
         }
     }
 

@@ -5,10 +5,13 @@
 //! leader and the in-sync set of a group are. A new protocol gets its entry here, and its keyspaces in
 //! [`Space::draw`].
 
-use crate::operation::Kind;
+use crate::operation::{Key, Kind, QUEUES};
 use crate::random::Random;
 use cluster::control::Group;
+use cluster::keyspace::shard_of;
+use cluster::slots::slot_of;
 use node::{Keyspace, NodeId};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A replication protocol.
@@ -314,6 +317,16 @@ impl Space {
     /// Whether it keeps what it acknowledged, as long as a majority of its members does.
     pub(crate) fn keeps_all(&self) -> bool {
         !self.reads_any && self.acks != Acks::None && self.keyspace.memory_max == 0
+    }
+
+    /// Whether each list of elements that clients wait for is in a shard of its own.
+    pub(crate) fn queues_are_apart(&self) -> bool {
+        let shard_of = |number| {
+            let mut key = Vec::new();
+            Key { space: 0, class: b'q', number }.write(&self.keyspace.prefix, &mut key);
+            shard_of(slot_of(&key), self.keyspace.shards.into())
+        };
+        (0..QUEUES).map(shard_of).collect::<BTreeSet<usize>>().len() == usize::from(QUEUES)
     }
 
     /// Divides it into shards, unless clients read its changes.

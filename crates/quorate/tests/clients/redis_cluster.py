@@ -49,12 +49,9 @@ def commands(client):
     assert client.execute_command("RENAME", "a", "b", target_nodes=node)
     assert client.execute_command("MGET", "a", "b", target_nodes=node) == [None, b"1"]
     assert client.delete("b") == 1
-    try:
-        client.execute_command("BLPOP", "a", "b", "1", target_nodes=node)
-    except redis.exceptions.ClusterCrossSlotError:
-        pass
-    else:
-        raise AssertionError("a wait for keys of several shards")
+    assert client.rpush("b", "x") == 1
+    assert client.execute_command("BLPOP", "a", "b", "1", target_nodes=node) == [b"b", b"x"]
+    assert client.execute_command("BLPOP", "a", "b", "0.01", target_nodes=node) is None
 
 
 def failover(client):

@@ -1,7 +1,7 @@
 //! Checks lists, sets, sorted sets and the deliveries to streams' groups, including their order: see
 //! [`check::collections`].
 
-use crate::operation::{Key, Kind, Reply};
+use crate::operation::{Key, Kind, QUEUES, Reply, Value};
 use crate::promise::Space;
 use crate::record::Entry;
 use crate::report::{Broken, Failure};
@@ -22,12 +22,18 @@ const OPERATIONS: usize = 400;
 const GONE_US: u64 = 900_000;
 
 /// Returns how many operations were checked, and the first broken promise.
-pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space) -> (u64, Option<Failure>) {
+pub(super) fn judge<'e>(
+    entries: impl Iterator<Item = &'e Entry> + Clone,
+    space: &Space,
+) -> (u64, Option<Failure>) {
+    let pushes = entries.clone().filter(|entry| matches!(entry.operation.kind, Kind::Push | Kind::PushFront));
+    let list_of: BTreeMap<Value, Key> =
+        pushes.map(|entry| (entry.operation.value, entry.operation.key)).collect();
     let mut histories: BTreeMap<Key, (Vec<&Entry>, Vec<Operation>)> = BTreeMap::new();
     // A read at any replica may be old.
     for entry in entries.filter(|entry| !space.reads_any || entry.operation.kind != Kind::Contains) {
-        if let Some(operation) = operation(entry) {
-            let (entries, operations) = histories.entry(entry.operation.key).or_default();
+        for (key, operation) in operations_of(entry, &list_of) {
+            let (entries, operations) = histories.entry(key).or_default();
             let waits = matches!(operation.action, Action::Take | Action::TakeLowest);
             if waits && operation.answer.is_some_and(|(end, _)| end - operation.start >= GONE_US) {
                 entries.push(entry);
@@ -71,6 +77,22 @@ pub(super) fn judge<'e>(entries: impl Iterator<Item = &'e Entry>, space: &Space)
     (checked, None)
 }
 
+/// The operations on single collections that an entry stands for. A client that waits at all lists takes from the one that has had its
+/// element. Without an answer it may have taken from any, and with none it found nothing at one moment of each.
+fn operations_of(entry: &Entry, list_of: &BTreeMap<Value, Key>) -> Vec<(Key, Operation)> {
+    let key = entry.operation.key;
+    let Some(operation) = operation(entry) else { return Vec::new() };
+    let taken = match (entry.operation.kind, entry.reply()) {
+        (Kind::TakeAny, Some((_, Reply::Value(value)))) => list_of.get(&value).copied(),
+        (Kind::TakeAny, _) => None,
+        _ => return vec![(key, operation)],
+    };
+    match taken {
+        Some(key) => vec![(key, operation)],
+        None => (0..QUEUES).map(|number| (Key { number, ..key }, operation)).collect(),
+    }
+}
+
 /// Returns an operation on a collection in the checker's form; `None` for others, and for one that was refused.
 fn operation(entry: &Entry) -> Option<Operation> {
     let operation = &entry.operation;
@@ -84,7 +106,7 @@ fn operation(entry: &Entry) -> Option<Operation> {
         Kind::Claim => Action::Claim,
         Kind::Acknowledge => Action::Acknowledge,
         Kind::PopBack => Action::PopBack,
-        Kind::Take => Action::Take,
+        Kind::Take | Kind::TakeAny => Action::Take,
         Kind::Add => Action::Add(member),
         Kind::Remove | Kind::RemoveScored => Action::Remove(member),
         Kind::Contains => Action::Contains(member),
@@ -110,12 +132,13 @@ fn answer(kind: Kind, reply: Reply) -> Answer {
         (Push | PushFront, Reply::Integer(_)) | (Append, Reply::Session(_) | Reply::Ok) => Answer::Done,
         (PopLowest | TakeLowest, Reply::Nil) => Answer::Scored(None),
         (PopLowest | TakeLowest, Reply::Scored(member, score)) => Answer::Scored(Some((member, score))),
-        (Take | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge | Draw, Reply::Nil) => {
+        (Take | TakeAny | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge | Draw, Reply::Nil) => {
             Answer::Element(None)
         }
-        (Take | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge, Reply::Value(value)) => {
-            Answer::Element(Some(value.number))
-        }
+        (
+            Take | TakeAny | PopFront | PopBack | Rotate | Deliver | Claim | Acknowledge,
+            Reply::Value(value),
+        ) => Answer::Element(Some(value.number)),
         (Draw, Reply::Integer(member)) => Answer::Element(u32::try_from(member).ok()),
         (AddScore, Reply::Integer(sum)) => Answer::Score(sum),
         (Add | Remove | RemoveScored | Contains | SetScore, Reply::Integer(count)) => {

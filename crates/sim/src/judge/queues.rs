@@ -32,28 +32,38 @@ pub(super) fn judge<'e>(
         Some(Failure { broken: Broken::Safety, words, window_us: (entry.start, end), picture: None })
     };
     let adds = |kind| matches!(kind, Kind::Push | Kind::PushFront | Kind::Append);
-    let takes = |kind| matches!(kind, Kind::Take | Kind::PopFront | Kind::PopBack | Kind::Deliver);
+    let takes =
+        |kind| matches!(kind, Kind::Take | Kind::TakeAny | Kind::PopFront | Kind::PopBack | Kind::Deliver);
     let pushes = entries.clone().filter(|entry| adds(entry.operation.kind));
     let mut pushed: BTreeMap<(Key, Value), Pushed<'e>> = pushes
         .map(|entry| ((entry.operation.key, entry.operation.value), Pushed { entry, taken: None }))
         .collect();
     // Requests that take an element at once or not at all, and those that wait.
     let mut unanswered: BTreeMap<Key, [usize; 2]> = BTreeMap::new();
+    // Those that wait at several lists: what they take is claimed by no group.
+    let mut unanswered_at_all = 0_usize;
+    let list_of: BTreeMap<Value, Key> = pushed.keys().map(|(key, value)| (*value, *key)).collect();
     // The same member of a sorted set is taken many times, so members are only counted.
     let members = entries.clone().filter(|entry| entry.operation.kind == Kind::TakeLowest);
     let came_members = members.filter(|entry| matches!(entry.reply(), Some((_, Reply::Scored(..))))).count();
     let mut came = came_members as u64;
     for entry in entries.filter(|entry| takes(entry.operation.kind)) {
-        let key = entry.operation.key;
         let waits = entry.operation.kind == Kind::Take;
+        let at_all = entry.operation.kind == Kind::TakeAny;
+        let asked = entry.operation.key;
         let value = match entry.reply() {
             Some((_, Reply::Value(value))) => value,
             Some((_, Reply::Nil | Reply::Refused(_))) => continue,
+            _ if at_all => {
+                unanswered_at_all += 1;
+                continue;
+            }
             _ => {
-                unanswered.entry(key).or_default()[usize::from(waits)] += 1;
+                unanswered.entry(asked).or_default()[usize::from(waits)] += 1;
                 continue;
             }
         };
+        let key = if at_all { list_of.get(&value).copied().unwrap_or(asked) } else { asked };
         came += u64::from(waits);
         let Some(element) = pushed.get_mut(&(key, value)) else {
             return broken(
@@ -92,6 +102,7 @@ pub(super) fn judge<'e>(
         let [at_once, waiting] = unanswered.entry(*key).or_default();
         let less = |count: &mut usize| count.checked_sub(1).map(|less| *count = less).is_some();
         let is_allowed = less(at_once)
+            || entry.operation.kind != Kind::Append && less(&mut unanswered_at_all)
             || lost_on_the_way > 0 && less(waiting) && {
                 lost_on_the_way -= 1;
                 true

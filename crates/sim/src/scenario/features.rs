@@ -87,6 +87,13 @@ impl Scenario {
         for space in there {
             space.kinds.extend(std::iter::repeat_n(Kind::Across, times));
             space.kinds.push(Kind::ReadAcross);
+            // Some clients wait at all lists of a keyspace.
+            if !is_planted && space.kinds.contains(&Kind::Take) {
+                space.set_shards(random.between(3, 5) as u16);
+                if space.queues_are_apart() {
+                    space.kinds.extend(std::iter::repeat_n(Kind::TakeAny, random.between(1, 6) as usize));
+                }
+            }
         }
     }
 
