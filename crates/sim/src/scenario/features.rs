@@ -88,10 +88,13 @@ impl Scenario {
             space.kinds.extend(std::iter::repeat_n(Kind::Across, times));
             space.kinds.push(Kind::ReadAcross);
             // Some clients wait at all lists of a keyspace.
-            if !is_planted && space.kinds.contains(&Kind::Take) {
+            if !is_planted && random.percent(40) {
                 space.set_shards(random.between(3, 5) as u16);
                 if space.queues_are_apart() {
-                    space.kinds.extend(std::iter::repeat_n(Kind::TakeAny, random.between(1, 6) as usize));
+                    let times = random.between(1, 6) as usize;
+                    for kind in [Kind::Push, Kind::Push, Kind::Take, Kind::TakeAny] {
+                        space.kinds.extend(std::iter::repeat_n(kind, times));
+                    }
                 }
             }
         }

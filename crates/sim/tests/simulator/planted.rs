@@ -462,7 +462,7 @@ fn find_across(fault: Fault, protocol: Protocol, first: u64) -> Broken {
 
 #[test]
 fn a_transaction_is_committed_by_one_vote() {
-    assert_eq!(find_across(Fault::VotesNotAwaited, Protocol::Consensus, 1), Broken::Liveness);
+    assert_eq!(find_across(Fault::VotesNotAwaited, Protocol::Consensus, 1), Broken::Safety);
 }
 
 #[test]
