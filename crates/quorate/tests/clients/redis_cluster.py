@@ -50,7 +50,7 @@ def commands(client):
     assert client.execute_command("MGET", "a", "b", target_nodes=node) == [None, b"1"]
     assert client.delete("b") == 1
     assert client.rpush("b", "x") == 1
-    assert client.execute_command("BLPOP", "a", "b", "1", target_nodes=node) == [b"b", b"x"]
+    assert list(client.execute_command("BLPOP", "a", "b", "1", target_nodes=node)) == [b"b", b"x"]
     assert client.execute_command("BLPOP", "a", "b", "0.01", target_nodes=node) is None
 
 
