@@ -219,7 +219,7 @@ impl Table {
         let command = &bytes[ROOM_BYTES..];
         let mut reader = Reader::new(command);
         match Command::decode(&mut reader) {
-            // The read is the whole command here, not a part of another one. If nobody waits for its reply, there is nothing to do.
+            // A read that is not part of another command: if nobody waits for its reply, there is nothing to do.
             Ok(decoded)
                 if reader.is_empty() && Wrapper::Parts.can_contain(command) && !decoded.is_write() =>
             {

@@ -598,7 +598,7 @@ pub fn put_back(command: &Command<'_>, reply: &[u8], then: impl FnOnce(&Command<
         let scores: Vec<String> = items.iter().map(|(_, score)| score.unwrap_or(0.0).to_string()).collect();
         let pairs = scores.iter().zip(&items).flat_map(|(score, (member, _))| [score.as_bytes(), *member]);
         let pairs = List::build(&mut scratch, pairs.collect::<Vec<_>>());
-        // One that was added again meanwhile keeps its new score.
+        // A member that was added again in the meantime keeps its new score.
         let options = AddOptions { only_new: true, ..AddOptions::default() };
         return then(&Command::OnSorted(SortedCommand::Add { key, pairs, options, counts_changes: false }));
     }

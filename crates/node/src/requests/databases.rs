@@ -153,7 +153,7 @@ fn not_created(number: u8, why: &str) -> String {
 /// A key on its way to another database, by `MOVE` or by `COPY … DB`.
 ///
 /// # Errors
-/// The error for the client: a key is too long, or the databases are one.
+/// The error for the client: a key is too long, or the databases are one, or one of them does not exist.
 pub(crate) fn to_database(
     cx: &Context,
     client: ClientId,
@@ -167,6 +167,9 @@ pub(crate) fn to_database(
     if number == cx.selected(client) {
         return Err("ERR source and destination objects are the same".into());
     }
+    // Otherwise both names could lead to one group.
+    existing(cx, cx.selected(client))?;
+    existing(cx, number)?;
     let group = cx.database_of(client).group_of(from);
     let other = cx.groups.router().database(number).group_of(to);
     Ok(Work::Evaluation(Box::new(Evaluation::to_database((group, from), (other, to), what))))

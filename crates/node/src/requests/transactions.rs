@@ -45,8 +45,8 @@ pub(crate) const EXEC_HAS_ARGUMENTS: &str =
 
 const NOT_ALLOWED: &str = "ERR Command not allowed inside a transaction";
 
-const NO_MOVE: &str = "ERR MOVE is not allowed inside a transaction: each database is a group of its own, and a transaction is of one \
-     group; move the key before MULTI or after EXEC";
+const NO_MOVE: &str = "ERR MOVE is not allowed inside a transaction, which stays in one database: move the key before MULTI or after \
+     EXEC";
 
 /// The reply of a command that the node would have answered itself, in a transaction with too many of them.
 const LEFT_OUT: &str = "ERR the commands of the transaction that the node answers take too long, or hold too many bytes; this \

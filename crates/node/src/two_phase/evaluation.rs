@@ -31,7 +31,7 @@ pub(crate) struct Evaluation {
     locks: BTreeMap<u16, Draft>,
     /// By group: the keys, in the order in which their values are read.
     keys: BTreeMap<u16, Vec<Key>>,
-    /// An error instead of which the reply is 0: `RENAMENX` of a missing key, which stands for `MOVE`.
+    /// It is `MOVE`, carried out as `RENAMENX`: where that gives an error, since the key is missing, the reply is 0.
     is_move: bool,
     reply: ReplyBuffer,
     /// Bytes of values for which it is charged.

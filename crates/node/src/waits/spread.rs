@@ -22,8 +22,8 @@
 //!   with those of the note before. The first time, a key that holds anything is a reason to try again.
 //! * **What a leader has noted is lost with its leadership**, and a notification may be lost: each group is asked again from time to
 //!   time, and when a link breaks. The marks then tell whether something was missed.
-//! * **The order**: a leader wakes those first that have waited longest, as many as there are elements. Whoever was woken and took
-//!   something else, or left, leaves, and others are woken in its place.
+//! * **The order**: a leader wakes those first that have waited longest, as many as there are elements. A client that
+//!   was woken and took something else, or has gone, is taken off the list, and others are woken in its place.
 //! * **The outcome of a transaction is always waited for** before its client gets an answer: what it has taken is the client's. If the
 //!   client has left, the transaction takes nothing; if it had gone too far for that, what it has taken is put back.
 
