@@ -12,12 +12,26 @@ pub struct Malformed(pub &'static str);
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
+    is_checked: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes }
+        Reader { rest: bytes, is_checked: false }
+    }
+
+    /// Reads bytes that were read before without an error: what is held within what is read is not checked once more. Unchecked bytes
+    /// give no panic here either, but may give values that are not what they say.
+    #[inline]
+    pub fn of_checked(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes, is_checked: true }
+    }
+
+    /// Whether the bytes were read before.
+    #[inline]
+    pub(crate) fn is_checked(&self) -> bool {
+        self.is_checked
     }
 
     /// The unread bytes.

@@ -47,7 +47,8 @@ impl<T> ParkedRequest<T> {
     pub(crate) fn with<R>(&self, take: impl FnOnce(&Request<'_>) -> R) -> R {
         match &self.content {
             Content::Command(bytes) => {
-                let command = Command::decode(&mut Reader::new(bytes)).expect("this replica has encoded it");
+                let command =
+                    Command::decode(&mut Reader::of_checked(bytes)).expect("this replica has encoded it");
                 take(&Request::Command(&command))
             }
             Content::Wait { offset, count } => take(&Request::Wait { offset: *offset, count: *count }),

@@ -41,7 +41,7 @@ impl<'a> Bounded<'a> {
 
     /// The command.
     pub fn command(&self) -> Command<'a> {
-        Command::decode(&mut Reader::new(self.command))
+        Command::decode(&mut Reader::of_checked(self.command))
             .expect("a bounded command is checked before it is one")
     }
 }
@@ -54,6 +54,9 @@ impl<'a> Inner<'a> for Bounded<'a> {
 
     fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (bytes_max, command) = (reader.u64()?, reader.bytes()?);
+        if reader.is_checked() {
+            return Ok(Bounded { bytes_max, command });
+        }
         if !Wrapper::Bounded.can_contain(command) {
             return Err(Malformed("a command that cannot have a bound"));
         }

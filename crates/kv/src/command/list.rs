@@ -30,6 +30,9 @@ impl<'a> List<'a> {
     pub(super) fn decode(reader: &mut Reader<'a>) -> Result<List<'a>, Malformed> {
         let count = reader.u32()?;
         let encoded = reader.bytes()?;
+        if reader.is_checked() {
+            return Ok(List { encoded, count });
+        }
         let mut items = Reader::new(encoded);
         for _ in 0..count {
             items.bytes()?;

@@ -186,7 +186,7 @@ impl<'a> Fenced<'a> {
 
     /// Decodes the write. Always succeeds, as the write was checked.
     pub fn command(&self) -> Option<Command<'a>> {
-        Command::decode(&mut Reader::new(self.command)).ok()
+        Command::decode(&mut Reader::of_checked(self.command)).ok()
     }
 }
 
@@ -199,6 +199,9 @@ impl<'a> Inner<'a> for Fenced<'a> {
 
     fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let (name, token, command) = (reader.bytes()?, reader.u64()?, reader.bytes()?);
+        if reader.is_checked() {
+            return Ok(Fenced { name, token, command });
+        }
         if !may_be_fenced(command) {
             return Err(Malformed("a command that cannot stand behind a fence"));
         }

@@ -75,7 +75,7 @@ impl<'a> Wish<'a> {
 
     /// The command.
     pub fn command(&self) -> Command<'a> {
-        Command::decode(&mut Reader::new(self.bytes)).expect("a wish is checked before it is one")
+        Command::decode(&mut Reader::of_checked(self.bytes)).expect("a wish is checked before it is one")
     }
 
     /// The keys at which it waits.

@@ -65,7 +65,7 @@ impl<'a> Supplied<'a> {
 
     /// Decodes the command. Always succeeds, as the command was checked.
     pub fn command(&self) -> Option<Command<'a>> {
-        Command::decode(&mut Reader::new(self.command)).ok()
+        Command::decode(&mut Reader::of_checked(self.command)).ok()
     }
 }
 
@@ -76,7 +76,8 @@ impl<'a> Inner<'a> for Supplied<'a> {
     }
 
     fn take(_: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Supplied { values: List::decode(reader)?, command: reader.bytes()? }.checked()
+        let supplied = Supplied { values: List::decode(reader)?, command: reader.bytes()? };
+        if reader.is_checked() { Ok(supplied) } else { supplied.checked() }
     }
 
     fn is_write(&self) -> bool {

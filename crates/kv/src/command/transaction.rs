@@ -71,7 +71,7 @@ impl<'a> Transaction<'a> {
 
     /// The commands, in order.
     pub fn commands(&self) -> impl Iterator<Item = Command<'a>> + use<'a> {
-        let mut reader = Reader::new(self.commands);
+        let mut reader = Reader::of_checked(self.commands);
         std::iter::from_fn(move || Command::decode(&mut reader).ok())
     }
 
@@ -105,6 +105,10 @@ impl<'a> Inner<'a> for Transaction<'a> {
         let writes = tag >= 64;
         let epoch = reader.u64()?;
         let (watched_count, watched) = (reader.u32()?, reader.bytes()?);
+        if reader.is_checked() {
+            let (command_count, commands) = (reader.u32()?, reader.bytes()?);
+            return Ok(Transaction { epoch, watched, watched_count, command_count, commands, writes });
+        }
         let mut rest = Reader::new(watched);
         for _ in 0..watched_count {
             Watched::take(&mut rest)?;

@@ -201,7 +201,8 @@ impl<'a> Part<'a> for Header<'a> {
     }
 
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Header::of(reader.bytes()?)
+        let bytes = reader.bytes()?;
+        if reader.is_checked() { Ok(Header { bytes }) } else { Header::of(bytes) }
     }
 }
 
@@ -263,6 +264,11 @@ impl<'a> Share<'a> {
         }
     }
 
+    /// A share that was one before: it is not checked once more.
+    pub fn of_checked(bytes: &'a [u8]) -> Share<'a> {
+        Share { bytes }
+    }
+
     /// The encoded command.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -270,7 +276,7 @@ impl<'a> Share<'a> {
 
     /// The command.
     pub fn command(&self) -> Command<'a> {
-        Command::decode(&mut Reader::new(self.bytes)).expect("a share is checked before it is one")
+        Command::decode(&mut Reader::of_checked(self.bytes)).expect("a share is checked before it is one")
     }
 }
 
@@ -295,7 +301,8 @@ impl<'a> Part<'a> for Share<'a> {
     }
 
     fn take(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Share::of(reader.bytes()?)
+        let bytes = reader.bytes()?;
+        if reader.is_checked() { Ok(Share { bytes }) } else { Share::of(bytes) }
     }
 
     fn bytes(self) -> usize {

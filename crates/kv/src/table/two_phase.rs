@@ -7,7 +7,7 @@ use super::changes::ChangeClass;
 use super::draws::mix;
 use super::queues::Ready;
 use super::scripts::At;
-use super::{Record, Table};
+use super::{Record, Table, WARMED_KEYS_MAX};
 use crate::Version;
 use crate::codec::Reader;
 use crate::command::{Command, Header, Share, TransactionId, TwoPhaseCommand};
@@ -15,6 +15,7 @@ use crate::limits::LOCKED_READ_NS_MAX;
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::two_phase::{Locks, Prepared, TwoPhase, Vote};
+use arrayvec::ArrayVec;
 use std::collections::BTreeMap;
 
 /// The version of a command that was not carried out since a key is locked ([`Table::is_blocked`]): it has to be sent again.
@@ -313,6 +314,7 @@ impl Table {
         let mut copies = Table::new(0);
         copies.interpreter = self.interpreter;
         copies.floor = version.saturating_sub(1);
+        self.warm_keys(&command);
         command.for_each_key(|key| {
             if let Some((_, entry)) = self.find(self.index.hash(key), key) {
                 copies.put_entry(entry.under(key, entry.stamp()), Record { version: entry.version(), time });
@@ -325,6 +327,18 @@ impl Table {
         copies.carry_out(&command, Record { version, time }, out);
         out.set_announcements(before);
         self.scripts_ns += copies.scripts_ns;
+    }
+
+    /// [`Table::warm`] for the keys of a share.
+    fn warm_keys(&self, share: &Command<'_>) {
+        let mut keys: ArrayVec<&[u8], WARMED_KEYS_MAX> = ArrayVec::new();
+        share.for_each_key(|key| {
+            keys.push(key);
+            if keys.is_full() {
+                self.warm(keys.drain(..));
+            }
+        });
+        self.warm(keys.drain(..));
     }
 
     /// Sets what the commands of a share depend on beside their keys.
@@ -346,10 +360,13 @@ impl Table {
             assert_eq!(held, Some(reference), "a locked key keeps its value");
         }
         self.put_supplied(prepared.supplied(), own);
+        self.warm_keys(&share.command());
         self.carry_out(&unconditional(share.command()), own, out);
         self.charges.end();
         let mut keys: Vec<Box<[u8]>> = Vec::new();
-        prepared.for_each_locked(|key| keys.push(key.into()));
+        if !self.queues.nobody_waits() {
+            prepared.for_each_locked(|key| keys.push(key.into()));
+        }
         self.note_unlocked(&keys, record);
     }
 

@@ -88,7 +88,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub(crate) fn share(&self) -> Share<'_> {
-        Share::of(&self.share).expect("a share is checked before it is kept")
+        Share::of_checked(&self.share)
     }
 
     /// The values on the disk that the share needs, each with its key and its reference.
@@ -127,8 +127,7 @@ pub(crate) struct Locks {
 
 /// Calls `visit` with each key of an encoded share.
 fn for_each_key_of(share: &[u8], visit: impl FnMut(&[u8])) {
-    let share = Share::of(share).expect("a share is checked before it is kept");
-    share.command().for_each_key(visit);
+    Share::of_checked(share).command().for_each_key(visit);
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -347,10 +346,11 @@ impl TwoPhase {
         is_unchanged: bool,
     ) -> Option<TransactionId> {
         assert_eq!(self.vote(header.id()), Vote::Unknown, "a group votes once");
-        let mut in_the_way = None;
-        standing.for_each_locked(|key| in_the_way = in_the_way.or(self.locked_by(key)));
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        standing.for_each_locked(|key| keys.push(key.into()));
+        let in_the_way = keys.iter().find_map(|key| self.locked_by(key));
         match in_the_way.is_none() && is_unchanged {
-            true => self.hold(header, standing),
+            true => self.hold_keys(header, standing, keys),
             false => self.keep(header, Standing::Refused),
         }
         in_the_way
@@ -448,14 +448,21 @@ impl TwoPhase {
 
     /// Locks the keys of a transaction, and keeps it.
     fn hold(&mut self, header: Header<'_>, standing: Standing) {
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        standing.for_each_locked(|key| keys.push(key.into()));
+        self.hold_keys(header, standing, keys);
+    }
+
+    fn hold_keys(&mut self, header: Header<'_>, standing: Standing, keys: Vec<Box<[u8]>>) {
         let id = header.id();
-        standing.for_each_locked(|key| {
-            let before = self.locked.insert(key.into(), id);
+        for key in keys {
+            let length = key.len();
+            let before = self.locked.insert(key, id);
             assert!(before.is_none_or(|before| before == id), "a key is locked by one transaction at a time");
             if before.is_none() {
-                self.bytes += LOCKED_BYTES + key.len();
+                self.bytes += LOCKED_BYTES + length;
             }
-        });
+        }
         self.bytes += standing.bytes();
         self.held.insert(id);
         self.keep(header, standing);

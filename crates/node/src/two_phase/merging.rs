@@ -6,7 +6,7 @@ use super::plan::{Divided, Whole};
 use super::reading::shows_versions;
 use kv::{Command, Draft, Transaction, UnixMs, Wish};
 use protocol::Ticket;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Requests of a connection that are carried out as one transaction.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Merged {
     pub(crate) is_alone: bool,
     /// The client waits for something: the number of its wait, which takes the outcome.
     pub(crate) wait: Option<u64>,
+    /// The hashes of its keys, if it may have requests of other connections ([`super::lanes`]).
+    pub(crate) held: BTreeSet<u64>,
 }
 
 /// What is to be carried out.
@@ -143,7 +145,16 @@ impl Work {
 }
 
 impl Merged {
-    fn can_take(&self, other: &Merged) -> bool {
+    /// The connections whose requests these are.
+    pub(crate) fn clients(&self) -> Vec<u64> {
+        let mut clients: Vec<u64> = self.tickets.iter().map(|ticket| ticket.client).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        clients
+    }
+
+    /// Whether another request may be carried out in the same transaction, behind these.
+    pub(crate) fn can_take(&self, other: &Merged) -> bool {
         let (Work::Divided(own), Work::Divided(other_work)) = (&self.work, &other.work) else {
             return false;
         };
@@ -154,12 +165,14 @@ impl Merged {
     }
 
     /// Adds a request that it can take.
-    fn merge(&mut self, other: Merged) {
+    pub(crate) fn merge(&mut self, other: Merged) {
         let (Work::Divided(own), Work::Divided(other_work)) = (&mut self.work, other.work) else {
             unreachable!("it was looked at")
         };
         own.merge(other_work);
         self.tickets.extend(other.tickets);
+        self.since = self.since.min(other.since);
+        self.deadline_us = self.deadline_us.min(other.deadline_us);
     }
 
     fn split(self) -> impl Iterator<Item = Merged> {
@@ -167,7 +180,16 @@ impl Merged {
         let Work::Divided(divided) = work else { unreachable!("such a request is never merged") };
         let one = move |(divided, ticket)| {
             let (work, tickets) = (Work::Divided(divided), vec![ticket]);
-            Merged { work, tickets, since, deadline_us, map_version, is_alone: true, wait: None }
+            Merged {
+                work,
+                tickets,
+                since,
+                deadline_us,
+                map_version,
+                is_alone: true,
+                wait: None,
+                held: BTreeSet::new(),
+            }
         };
         divided.split().into_iter().zip(tickets).map(one)
     }
@@ -267,20 +289,35 @@ impl Connections {
         self.free.push(client);
     }
 
-    /// A group has refused requests that were merged, and nothing was done: each begins again by itself, before all others.
+    /// A group has refused requests that were merged, and nothing was done: each begins again by itself, before all others of its
+    /// connection.
     pub(crate) fn separate(&mut self, refused: Merged) {
-        let client = refused.tickets[0].client;
-        self.end(client);
-        let waiting = &mut self.connections.get_mut(&client).expect("it was there").waiting;
-        let later = std::mem::take(waiting);
-        waiting.extend(refused.split().chain(later));
+        refused.clients().into_iter().for_each(|client| self.end(client));
+        let requests: Vec<Merged> = refused.split().collect();
+        for request in requests.into_iter().rev() {
+            let client = request.tickets[0].client;
+            self.connections.get_mut(&client).expect("it was there").waiting.push_front(request);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use kv::List;
+
+    /// A request of a client that sets two keys; the first byte of a key is its group.
+    pub(in crate::two_phase) fn setting(client: u64, keys: [&str; 2]) -> Merged {
+        let mut scratch = Vec::new();
+        let pairs = List::build(&mut scratch, keys.iter().flat_map(|key| [key.as_bytes(), b"v"]));
+        let command = Command::MultiSet { pairs, if_absent: false };
+        let divided = Divided::of_command(&command, |key| key[0].into()).unwrap();
+        Merged { work: Work::Divided(divided), ..request(client, 1) }
+    }
+
+    pub(in crate::two_phase) fn clients(merged: &Merged) -> Vec<u64> {
+        merged.clients()
+    }
 
     fn request(client: u64, sequence: u64) -> Merged {
         let mut scratch = Vec::new();
@@ -288,7 +325,16 @@ mod tests {
         let divided = Divided::of_command(&Command::Exists { keys }, |key| key[0].into()).unwrap();
         let tickets = vec![Ticket { client, sequence }];
         let work = Work::Divided(divided);
-        Merged { work, tickets, since: 1, deadline_us: sequence, map_version: 1, is_alone: false, wait: None }
+        Merged {
+            work,
+            tickets,
+            since: 1,
+            deadline_us: sequence,
+            map_version: 1,
+            is_alone: false,
+            wait: None,
+            held: BTreeSet::new(),
+        }
     }
 
     fn sequences(merged: Option<Merged>) -> Vec<u64> {

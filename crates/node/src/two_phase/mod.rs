@@ -2,10 +2,11 @@
 //! take part. `docs/design/transactions.md` has the protocol, and why it is right.
 //!
 //! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `reading`
-//! reads without locks; `merging` makes one transaction of what waits on a connection; `protocol::two_phase` has the coordinator and the resolver; `list` is what a
-//! leader knows of locked keys before its table does.
+//! reads without locks; `merging` makes one transaction of what waits on a connection, `lanes` of what several connections ask;
+//! `protocol::two_phase` has the coordinator and the resolver; `list` is what a leader knows of locked keys before its table does.
 
 pub(crate) mod evaluation;
+pub(crate) mod lanes;
 pub(crate) mod list;
 pub(crate) mod merging;
 pub(crate) mod plan;
@@ -21,6 +22,7 @@ use cluster::control::Feature;
 use evaluation::MOVED_BYTES_MAX;
 use kv::codec::Reader;
 use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, UnixMs, Version};
+use lanes::Lanes;
 use list::{Judged, Locks};
 use merging::{Connections, Merged, Work};
 use plan::Whole;
@@ -29,7 +31,7 @@ use protocol::planted::{Fault, Planted};
 use protocol::two_phase::{self, Action, Coordinator, Ended, Evaluated, Planned, Resolver, What};
 use protocol::{Outcome as Ending, Request, Result as Outcome, Ticket};
 use reading::{Next, Reading};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How often this node looks for transactions that are held here and that nobody ends.
 const LOOK_US: u64 = 50_000;
@@ -63,6 +65,8 @@ pub(crate) struct TwoPhase {
     newest_request: u64,
     /// The order of each connection's requests.
     connections: Connections,
+    /// Those of them that are merged with others' requests.
+    lanes: Lanes,
     /// Bytes of values that requests which are carried out here hold, or may be about to.
     moving_bytes: usize,
     /// Clients whose requests over several groups have ended while another request waited behind them.
@@ -109,6 +113,7 @@ impl TwoPhase {
             announced: Vec::new(),
             newest_request: 0,
             connections: Connections::default(),
+            lanes: Lanes::default(),
             moving_bytes: 0,
             released: Vec::new(),
             questions: BTreeMap::new(),
@@ -191,8 +196,8 @@ impl TwoPhase {
         cx.gates.set(Gate::Divided, true);
         let (tickets, map_version) = (vec![ticket], cx.map.version);
         let deadline_us = cx.now.monotonic_us + cx.configuration.command_timeout_ms * 1000;
-        let is_alone = wait.is_some();
-        self.connections.add(Merged { work, tickets, since, deadline_us, map_version, is_alone, wait });
+        let (is_alone, held) = (wait.is_some(), BTreeSet::new());
+        self.connections.add(Merged { work, tickets, since, deadline_us, map_version, is_alone, wait, held });
     }
 
     /// The coordinator of this start of the node.
@@ -230,33 +235,21 @@ impl TwoPhase {
                     self.connections.stall(merged);
                     continue;
                 }
-                let (tickets, wait) = (merged.tickets.clone(), merged.wait);
-                if let Err(error) = self.start(cx, merged) {
-                    self.connections.end(client);
-                    let mut replies = ReplyBuffer::new();
-                    replies.error(&error);
-                    complete_all(cx, (tickets, wait), 0, Outcome::Refused, &replies);
+                if let Some(merged) = self.lanes.add(merged) {
+                    self.start(cx, merged);
                 }
+            }
+            for merged in self.lanes.take_free() {
+                self.start(cx, merged);
             }
         }
     }
 
-    /// Begins a transaction.
-    ///
-    /// # Errors
-    /// The error for the client: nothing was begun.
-    fn start(&mut self, cx: &mut Context, mut merged: Merged) -> Result<(), String> {
-        if cx.now.monotonic_us >= merged.deadline_us {
-            return Err(LATE.to_owned());
-        }
-        let work = &merged.work;
-        if merged.map_version != cx.map.version && !work.is_still(|group, it| cx.belongs(group, it)) {
-            return Err(MOVED.to_owned());
-        }
-        self.coordinator_here(cx)?;
-        let way = match work.shows_versions() {
-            true => Way::Reads(Reading::new(work.drafts().iter(), cx.now.unix_ms, cx.configuration.planted)),
-            false => Way::Records(planned(cx, work)?),
+    /// Begins a transaction, or answers why it cannot begin.
+    fn start(&mut self, cx: &mut Context, mut merged: Merged) {
+        let way = match self.way(cx, &merged) {
+            Ok(way) => way,
+            Err(error) => return self.cannot_start(cx, merged, &error),
         };
         if let Work::Evaluation(evaluation) = &mut merged.work {
             self.moving_bytes += evaluation.charge(MOVED_BYTES_MAX).1;
@@ -272,7 +265,37 @@ impl TwoPhase {
             }
             Way::Records(planned) => self.coordinate(cx, number, planned),
         }
-        Ok(())
+    }
+
+    /// Tells the client that nothing was begun. Of requests that were merged each is tried by itself.
+    fn cannot_start(&mut self, cx: &mut Context, merged: Merged, error: &str) {
+        self.lanes.end(&merged);
+        if merged.tickets.len() > 1 {
+            return self.connections.separate(merged);
+        }
+        self.connections.end(merged.tickets[0].client);
+        let mut replies = ReplyBuffer::new();
+        replies.error(error);
+        complete_all(cx, (merged.tickets, merged.wait), 0, Outcome::Refused, &replies);
+    }
+
+    /// How a transaction begins.
+    ///
+    /// # Errors
+    /// The error for the client: it cannot.
+    fn way(&mut self, cx: &Context, merged: &Merged) -> Result<Way, String> {
+        if cx.now.monotonic_us >= merged.deadline_us {
+            return Err(LATE.to_owned());
+        }
+        let work = &merged.work;
+        if merged.map_version != cx.map.version && !work.is_still(|group, it| cx.belongs(group, it)) {
+            return Err(MOVED.to_owned());
+        }
+        self.coordinator_here(cx)?;
+        Ok(match work.shows_versions() {
+            true => Way::Reads(Reading::new(work.drafts().iter(), cx.now.unix_ms, cx.configuration.planted)),
+            false => Way::Records(planned(cx, work)?),
+        })
     }
 
     /// Has the groups prepare a request, or lock its keys.
@@ -291,7 +314,7 @@ impl TwoPhase {
     fn ask_to_read(&mut self, cx: &mut Context, request: u64) {
         let deadline_us = self.requests[&request].deadline_us;
         for (group, command) in self.readings[&request].questions() {
-            let command = Command::decode(&mut Reader::new(&command)).expect("it was encoded here");
+            let command = Command::decode(&mut Reader::of_checked(&command)).expect("it was encoded here");
             self.ask(cx, Question::Read { group, request }, &command, deadline_us);
         }
     }
@@ -316,7 +339,7 @@ impl TwoPhase {
         let Some(reading) = self.readings.get_mut(&request) else { return };
         let merged = self.requests.get_mut(&request).expect("a request is kept while it is read");
         if let Outcome::Done { offset, .. } = result {
-            saw(cx, merged.tickets[0], group, offset);
+            all_saw(cx, merged, group, offset);
         }
         let next = reading.answered(group, result, reply, cx.now.unix_ms);
         match next {
@@ -399,7 +422,7 @@ impl TwoPhase {
                     && let Some(request) = coordinator.ticket_of(asked.id)
                     && let Some(merged) = self.requests.get(&request)
                 {
-                    saw(cx, merged.tickets[0], group, offset);
+                    all_saw(cx, merged, group, offset);
                 }
                 coordinator.answered(group, asked, (result, reply), now_us, &mut actions);
             }
@@ -416,7 +439,8 @@ impl TwoPhase {
         for action in actions {
             match action {
                 Action::Submit { group, asked, record } => {
-                    let command = Command::decode(&mut Reader::new(&record)).expect("it was encoded here");
+                    let command =
+                        Command::decode(&mut Reader::of_checked(&record)).expect("it was encoded here");
                     let timeout_us = cx.configuration.command_timeout_ms * 1000;
                     // A group that lets it wait for its keys says so before the client is told that its outcome is not known.
                     let limit = self.coordinator.as_ref();
@@ -461,6 +485,7 @@ impl TwoPhase {
             self.moving_bytes -= before;
             self.connections.resume();
         }
+        self.lanes.end(&merged);
         if merged.tickets.len() > 1
             && let Ended::Refused(error) = &ended
             && !error.is_empty()
@@ -468,8 +493,8 @@ impl TwoPhase {
             cx.counters.transactions_refused += 1;
             return self.connections.separate(merged);
         }
+        merged.clients().into_iter().for_each(|client| self.connections.end(client));
         let Merged { work, tickets, wait, .. } = merged;
-        self.connections.end(tickets[0].client);
         let group = work.groups().next().unwrap_or(0);
         let done = Outcome::Done { version: 0, offset: 0 };
         *match &ended {
@@ -727,12 +752,17 @@ fn is_first(cx: &Context, ticket: Ticket) -> bool {
     session.is_none_or(|session| !session.has_earlier(ticket.sequence))
 }
 
-/// Notes what a client has seen of a group.
-fn saw(cx: &mut Context, ticket: Ticket, group: u16, offset: Version) {
-    if let Origin::Session(client) = Origin::of(ticket)
-        && let Some(session) = cx.clients.sessions.get_mut(client)
-    {
-        session.saw(group, offset);
+/// Notes what the clients have seen of a group.
+fn all_saw(cx: &mut Context, merged: &Merged, group: u16, offset: Version) {
+    let mut last = None;
+    for ticket in &merged.tickets {
+        if last != Some(ticket.client)
+            && let Origin::Session(client) = Origin::of(*ticket)
+            && let Some(session) = cx.clients.sessions.get_mut(client)
+        {
+            session.saw(group, offset);
+        }
+        last = Some(ticket.client);
     }
 }
 

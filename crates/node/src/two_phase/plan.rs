@@ -133,6 +133,22 @@ impl Divided {
             && other.drafts.iter().all(is_short)
     }
 
+    /// Whether it watches nothing, and runs no script.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_plain = |it: Command<'_>| !matches!(it, Command::Script(_));
+        !self.is_watching() && self.drafts.values().all(|draft| draft.transaction().commands().all(is_plain))
+    }
+
+    /// The number of keys that it names, each as often as it does.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// The bytes of its shares.
+    pub(crate) fn bytes(&self) -> usize {
+        self.drafts.values().map(Draft::bytes).sum()
+    }
+
     /// Adds another request behind this one.
     ///
     /// # Panics

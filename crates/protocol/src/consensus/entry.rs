@@ -69,7 +69,7 @@ impl EntryBuilder {
 
     /// A reader of the commands.
     pub(super) fn commands_reader(&self) -> Reader<'_> {
-        Reader::new(self.commands())
+        Reader::of_checked(self.commands())
     }
 
     /// Where the next command goes.
@@ -169,8 +169,8 @@ impl Entry {
     /// A reader of the entry's commands, one after the other. A stop-sign has none.
     pub fn commands(&self) -> Reader<'_> {
         match self.0.first() {
-            Some(&BATCH) => Reader::new(&self.0[HEAD_BYTES..]),
-            _ => Reader::new(&[]),
+            Some(&BATCH) => Reader::of_checked(&self.0[HEAD_BYTES..]),
+            _ => Reader::of_checked(&[]),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Batch {
     /// Returns the records as commands, several at a time.
     pub(super) fn windows(&self) -> Windows<'_> {
         Windows {
-            reader: Reader::new(&self.records),
+            reader: Reader::of_checked(&self.records),
             next: self.first,
             commands: Vec::with_capacity(Windows::COMMANDS.min(self.count as usize)),
         }

@@ -560,7 +560,7 @@ impl Coordinator {
                 } else {
                     &part.planned.share
                 };
-                let share = Share::of(share).expect("a share is checked before it is planned");
+                let share = Share::of_checked(share);
                 match transaction.stage {
                     Stage::Preparing => TwoPhaseCommand::Prepare { header, is_alone, share },
                     Stage::Locking => TwoPhaseCommand::Lock { header, is_alone, share },

@@ -382,7 +382,7 @@ impl Leader {
                         effects.refuse(ticket, TOO_MUCH_AT_ONCE);
                     } else if let Some(ticket) = ticket {
                         let bytes = self.queue.read_bytes(start, length);
-                        let command = Command::decode(&mut Reader::new(bytes)).expect("we encoded it");
+                        let command = Command::decode(&mut Reader::of_checked(bytes)).expect("we encoded it");
                         answer_read(state, now, ticket, &command, effects);
                     }
                     self.queue.release_bytes(start, length);
