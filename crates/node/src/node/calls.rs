@@ -268,6 +268,7 @@ impl Node {
         self.step(id, Input::Configure(&configuration));
         let until_us = self.cluster.control().lease_until_us();
         self.step(id, Input::Lease { until_us });
+        self.note_locks(id);
         // A follower takes a link that comes up for a reason to join its leader again.
         if before.is_some_and(|it| it.epoch == configuration.epoch && it.members == configuration.members) {
             return;

@@ -155,7 +155,7 @@ impl Node {
 
     /// Closes the gate of commands if a key is locked here.
     #[inline]
-    fn note_locks(&mut self, group: u16) {
+    pub(super) fn note_locks(&mut self, group: u16) {
         let replica = self.cx.groups[group].replica.as_ref();
         if replica.is_some_and(|replica| replica.table().two_phase().locks_any()) {
             self.cx.gates.set(Gate::Locked, true);
