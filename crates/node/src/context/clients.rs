@@ -55,6 +55,7 @@ impl Clients {
     }
 
     /// Takes the next answer whose delay is over.
+    #[inline]
     pub(crate) fn take_delayed(&mut self, now_us: u64) -> Option<(Ticket, Vec<u8>)> {
         self.delays.take_due(now_us)
     }

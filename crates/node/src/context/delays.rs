@@ -22,6 +22,7 @@ impl Delays {
         self.next += 1;
     }
 
+    #[inline]
     pub(crate) fn take_due(&mut self, now_us: u64) -> Option<(Ticket, Vec<u8>)> {
         let entry = self.held.first_entry().filter(|entry| entry.key().0 <= now_us)?;
         Some(entry.remove())

@@ -458,6 +458,7 @@ impl Journal {
     ///
     /// On a full disk, a checkpoint is due as soon as it makes room: it replaces some of the log, and the previous
     /// checkpoint.
+    #[inline]
     pub(crate) fn checkpoint_due(&mut self, now: Now, state_bytes: impl FnOnce() -> u64) -> Option<u16> {
         if std::mem::take(&mut self.is_checkpoint_refused) {
             self.checkpoint_after_us = now.monotonic_us + CHECKPOINT_RETRY_MS * 1000;

@@ -109,6 +109,7 @@ pub(crate) struct LockNotified<'a> {
 }
 
 impl<'a> Envelope<'a> {
+    #[inline]
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Envelope<'a>, Malformed> {
         let mut reader = Reader::new(payload);
         Ok(match reader.u8()? {

@@ -249,6 +249,7 @@ pub(super) fn put_ballot(out: &mut Vec<u8>, ballot: Ballot) {
     out.put_u64(ballot.pid);
 }
 
+#[inline]
 pub(super) fn take_ballot(reader: &mut Reader<'_>) -> Result<Ballot, Malformed> {
     let (config_id, n, priority) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let pid = reader.u64()?;
