@@ -125,7 +125,10 @@ impl Table {
                 self.answer_vote(header.id(), out);
             }
             TwoPhaseCommand::Commit { header } => match self.two_phase.finish(header, true) {
-                Some(prepared) => self.carry_out_share(&prepared, record, out),
+                Some(prepared) => {
+                    self.changes.note_transaction(&header);
+                    self.carry_out_share(&prepared, record, out);
+                }
                 None => self.answer_vote(header.id(), out),
             },
             TwoPhaseCommand::Abort { header } => {

@@ -710,7 +710,7 @@ impl Replica {
             }
             let mut reader = Reader::new(records.as_bytes());
             for _ in 0..recent.records {
-                let (version, _, elements) = take_record(&mut reader).ok_or("a change that is none")?;
+                let (version, _, (_, elements)) = take_record(&mut reader).ok_or("a change that is none")?;
                 let database = self.stream.shards[place].database;
                 let is_only =
                     self.stream.shards.iter().filter(|shard| shard.database == database).count() == 1;

@@ -596,8 +596,18 @@ impl Taking<'_> {
             let (reached, records) =
                 changes::of_reply(reply).context("KEYSPACE CHANGES answers with what is none")?;
             for (said, record) in records {
-                let place = said.iter().zip(&at).position(|(said, at)| said.0 == at.0 && said.1 > at.1);
+                let groups = |versions: &Versions| versions.iter().map(|it| it.0).collect::<Vec<_>>();
+                if groups(&said) != groups(&at) {
+                    return Err(anyhow!("the keyspace was created again during the backup").into());
+                }
+                let mut places = (0..at.len()).filter(|place| said[*place].1 != at[*place].1);
+                let (place, other) = (places.next(), places.next());
+                let place = place.filter(|place| said[*place].1 > at[*place].1);
                 let place = place.context("a change has a version that is not behind those before")?;
+                if other.is_some() {
+                    // A node of release 1 does not say of which shard the change is.
+                    return Err(Broken::Behind);
+                }
                 let record = Record { version: said[place].1, ..record };
                 at = said;
                 if is_of_moment && record.version > goals[place].1 {
