@@ -253,7 +253,7 @@ impl<'a> Share<'a> {
     pub fn build(command: &Command<'_>, scratch: &'a mut Vec<u8>) -> Option<Share<'a>> {
         scratch.clear();
         command.encode(scratch);
-        Share::of(scratch).ok()
+        Share::of(scratch).ok().filter(|share| !share.is_on_all_keys())
     }
 
     /// A share in the form that [`Share::bytes`] returns.
@@ -285,7 +285,9 @@ impl<'a> Share<'a> {
 
     /// The share that locks all keys of its group, whether they exist or not, and reads how many there are.
     pub fn of_all_keys(scratch: &'a mut Vec<u8>) -> Share<'a> {
-        Share::build(&Command::Size {}, scratch).expect("it is a share")
+        scratch.clear();
+        Command::Size {}.encode(scratch);
+        Share::of(scratch).expect("it is a share")
     }
 
     /// Whether it locks all keys of its group.

@@ -345,6 +345,34 @@ mod tests {
     }
 
     #[test]
+    fn a_transaction_that_locks_all_keys_is_in_the_way_of_all_commands_and_waits_for_other_transactions() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        let lock_all = |number: u64, since, is_alone, sequence| {
+            let id = TransactionId { coordinator: Coordinator { node: 1, life: 1 }, number };
+            let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
+            let age = Age { since, first: id };
+            let header = Header::build((id, age), (1, []), [(4, true)], &mut scratch).unwrap();
+            let share = Share::of_all_keys(&mut bytes);
+            judge(sequence, &Command::TwoPhase(TwoPhaseCommand::Lock { header, is_alone, share }))
+        };
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(1, it)), "goes");
+        assert_eq!(lock_all(2, 11, false, 2), "goes", "it is younger: its record refuses it");
+        leader.borrow_mut().list.ended(ticket(2));
+        assert_eq!(lock_all(3, 9, false, 3), "waits", "it is the oldest");
+        assert_eq!(prepare(4, 12, b"b", false, |it| judge(4, it)), "refused", "later ones let it pass");
+        assert_eq!(judge(5, &set(b"c")), "goes", "single commands are not in its way");
+        leader.borrow_mut().list.begin_pass();
+        leader.borrow_mut().list.ended(ticket(1));
+        assert_eq!(lock_all(3, 9, false, 3), "goes");
+        assert_eq!([judge(5, &set(b"c")), judge(6, &Command::Size {})], ["waits"; 2]);
+        leader.borrow_mut().list.begin_pass();
+        assert_eq!(prepare(4, 12, b"b", true, |it| judge(4, it)), "waits");
+        leader.borrow_mut().list.ended(ticket(3));
+        assert_eq!(judge(5, &set(b"c")), "goes");
+    }
+
+    #[test]
     fn what_leaves_without_an_outcome_or_with_its_leadership_is_forgotten() {
         let leader = std::cell::RefCell::new(Leader::default());
         let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
