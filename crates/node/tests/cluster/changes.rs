@@ -227,10 +227,10 @@ fn a_shard_is_copied_by_its_leader_if_the_copy_can_show_one_moment() {
 fn copies_are_of_one_moment_while_all_keys_are_locked() {
     let mut cluster = setup(3, &["prefix= shards=2", "prefix=b:", "prefix=abd: replication=abd"]).start();
     let (locker, writer) = (cluster.client(1), cluster.client(2));
-    let lock = "CLUSTER BACKUP LOCK 1 2 3";
+    let lock = "CLUSTER BACKUP LOCK 1 2 4";
     for (wrong, why) in [
         ("CLUSTER BACKUP LOCK 99", "no such group"),
-        ("CLUSTER BACKUP LOCK 1 4", "registers"),
+        ("CLUSTER BACKUP LOCK 1 3", "registers"),
         ("CLUSTER BACKUP UNLOCK 1-1-1", "no keys are locked"),
         ("CLUSTER BACKUP UNLOCK x", "no keys are locked"),
         ("KEYSPACE COPY b: 0 LOCKED x", "behind LOCKED"),
@@ -255,7 +255,7 @@ fn copies_are_of_one_moment_while_all_keys_are_locked() {
             cluster.send(writer, "SET b:k 1");
             cluster.turns(20);
             assert_eq!(cluster.arrived(writer), None, "it waits");
-            for (prefix, shard) in [("\"\"", 0), ("\"\"", 1), ("b:", 0)] {
+            for (prefix, shard) in [("", 0), ("", 1), ("b:", 0)] {
                 let reply = copy(&mut cluster, prefix, shard, &id);
                 assert!(reply.starts_with("COPY "), "{reply}");
             }
