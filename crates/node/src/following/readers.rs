@@ -471,7 +471,7 @@ impl Reader {
     }
 
     /// Sends one record to its client, or adds it to the reply of the request.
-    fn give(&mut self, cx: &mut Context, time: UnixMs, (count, elements): (u32, &[u8])) {
+    fn give(&mut self, cx: &mut Context, time: UnixMs, (count, elements): Elements<'_>) {
         let version = self.version();
         match &mut self.purpose {
             Purpose::Stream { .. } => {
@@ -602,9 +602,12 @@ fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Resul
     Ok(entry.groups.iter().zip(versions).map(position).collect())
 }
 
+/// Encoded elements, and their number.
+pub(super) type Elements<'r> = (u32, &'r [u8]);
+
 /// Takes a record off the reply to [`kv::Command::Recent`]: its version, its time, and its events and effects, still
 /// encoded, with the transaction over several groups of which it is a part. The elements are counted.
-pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, (u32, &'r [u8]))> {
+pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, Elements<'r>)> {
     let mut next = || Reply::decode(bytes).ok();
     let (Reply::Array(parts @ 4..=5), Reply::Integer(version), Reply::Integer(time)) =
         (next()?, next()?, next()?)
