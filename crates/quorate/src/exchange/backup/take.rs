@@ -25,7 +25,7 @@ use super::choose;
 use super::files::{Sums, Writer};
 use super::manifest::{ChangeFile, Cluster, KeyFile, Keyspace, Manifest, Shard, format_for, named};
 use super::moment;
-use super::together::Together;
+use super::together::{Begun, MARK_BYTES, Together, is_passing};
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use crate::output::say;
 
@@ -41,9 +41,6 @@ const STEP: &[u8] = b"200";
 
 /// If changes take more bytes than this, and more than the copy that they follow, a new copy is worth its time.
 const CHANGES_BYTES_ANYWAY: u64 = 64 << 20;
-
-/// Length of the mark at the end of a copy.
-const MARK_BYTES: usize = 40;
 
 /// A summary of a backup.
 #[derive(Default)]
@@ -238,11 +235,6 @@ impl Source {
     }
 }
 
-/// Whether an error may be over in a moment: nobody leads, or the leader has just changed.
-pub(super) fn is_passing(error: &str) -> bool {
-    ["NOTLEADER ", "CLUSTERDOWN ", "TRYAGAIN ", "LOADING "].iter().any(|code| error.starts_with(code))
-}
-
 /// How long a backup still waits for what does not answer, all in all.
 struct Patience {
     left: Duration,
@@ -266,29 +258,6 @@ impl Patience {
     /// Counts the time since then.
     fn took(&mut self, since: Instant) {
         self.left = self.left.saturating_sub(since.elapsed());
-    }
-}
-
-/// The header of a copy.
-pub(super) struct Begun {
-    pub(super) group: u16,
-    pub(super) version: u64,
-    pub(super) time_ms: u64,
-    mark: Vec<u8>,
-}
-
-impl Begun {
-    pub(super) fn parse(text: &str) -> Option<Begun> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let ["COPY", version, time_ms, mark] = words[..] else { return None };
-        let (group, version) = version.split_once('-')?;
-        let mark = Some(mark.as_bytes().to_vec()).filter(|mark| mark.len() == MARK_BYTES)?;
-        Some(Begun {
-            group: group.parse().ok()?,
-            version: version.parse().ok()?,
-            time_ms: time_ms.parse().ok()?,
-            mark,
-        })
     }
 }
 

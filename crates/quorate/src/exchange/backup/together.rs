@@ -14,8 +14,10 @@ use contents::changes::Versions;
 use node::Report;
 
 use super::super::source::{Source, unfit};
-use super::take::{Begun, is_passing};
 use crate::connection::{ANSWER_WITHIN, Client, Reply, put_request};
+
+/// Length of the mark at the end of a copy.
+pub(super) const MARK_BYTES: usize = 40;
 
 /// How often it is tried to lock all keys, and the pause before it is tried again.
 const ATTEMPTS: u32 = 6;
@@ -250,5 +252,33 @@ impl Source {
             }
             reply => bail!("{}", unfit("CLUSTER REPORT", &reply)),
         }
+    }
+}
+
+/// Whether an error may be over in a moment: nobody leads, or the leader has just changed.
+pub(super) fn is_passing(error: &str) -> bool {
+    ["NOTLEADER ", "CLUSTERDOWN ", "TRYAGAIN ", "LOADING "].iter().any(|code| error.starts_with(code))
+}
+
+/// The header of a copy.
+pub(super) struct Begun {
+    pub(super) group: u16,
+    pub(super) version: u64,
+    pub(super) time_ms: u64,
+    pub(super) mark: Vec<u8>,
+}
+
+impl Begun {
+    pub(super) fn parse(text: &str) -> Option<Begun> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let ["COPY", version, time_ms, mark] = words[..] else { return None };
+        let (group, version) = version.split_once('-')?;
+        let mark = Some(mark.as_bytes().to_vec()).filter(|mark| mark.len() == MARK_BYTES)?;
+        Some(Begun {
+            group: group.parse().ok()?,
+            version: version.parse().ok()?,
+            time_ms: time_ms.parse().ok()?,
+            mark,
+        })
     }
 }
