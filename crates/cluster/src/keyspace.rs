@@ -436,6 +436,22 @@ impl Keyspace {
         self.changes_bytes > 0
     }
 
+    /// Whether it can take part in transactions over several groups.
+    ///
+    /// # Errors
+    /// Why it cannot, in words that follow "it".
+    pub fn takes_part(&self) -> Result<(), &'static str> {
+        if !self.has_leader() {
+            Err("has registers, which have no order")
+        } else if self.acks == Acks::None {
+            Err("has acks = \"none\", and may forget what it has promised")
+        } else if self.coding().is_some() {
+            Err("keeps its values as fragments")
+        } else {
+            Ok(())
+        }
+    }
+
     /// Whether its longer values are kept on the disk instead of in memory.
     #[inline]
     pub fn spills(&self) -> bool {

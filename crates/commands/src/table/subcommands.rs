@@ -359,10 +359,13 @@ pub(super) static KEYSPACE: [CommandSpec; 11] = [
             "prefix [FROM version] [BYTES number] [TIMES]",
             "Returns the changes of a keyspace behind a version, and the version up to which these are all",
         ),
-    node("keyspace|copy", 4, NodeCommand::Keyspace(KeyspaceCommand::Copy))
+    node("keyspace|copy", -4, NodeCommand::Keyspace(KeyspaceCommand::Copy))
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(N) for N keys")
-        .help("prefix shard", "Sends this client all keys of a shard as they are now, as a file of Redis"),
+        .help(
+            "prefix shard [LOCKED id]",
+            "Sends this client all keys of a shard as they are now, as a file of Redis; only while CLUSTER BACKUP LOCK holds them",
+        ),
     node("keyspace|create", -3, NodeCommand::Keyspace(KeyspaceCommand::Create))
         .flags(CLUSTER_WIDE)
         .in_categories(&[ClusterCategory])
@@ -427,8 +430,9 @@ pub(super) static CLUSTER: [CommandSpec; 29] = [
         .flags(CLUSTER_WIDE)
         .docs(Group::Cluster, "3.0.0", "O(N) for N keyspaces")
         .help(
-            "due-ms prefix moment-ms [prefix moment-ms ...] | FORGET",
-            "Notes which moments a backup shows, and after how long the next one is due; forgets all backups",
+            "due-ms prefix moment-ms [prefix moment-ms ...] | FORGET | LOCK group [group ...] | UNLOCK id",
+            "Notes which moments a backup shows, and after how long the next one is due; forgets all backups; locks all keys of \
+             groups, for half a second at most; unlocks them",
         ),
     node("cluster|countkeysinslot", 3, NodeCommand::Cluster(ClusterCommand::CountKeysInSlot))
         .flags(Flags::of(&[Stale]))

@@ -16,6 +16,24 @@ pub struct TransactionId {
     pub number: u64,
 }
 
+/// Numbers of the node, its incarnation and the transaction: `3-41-1207`.
+impl std::fmt::Display for TransactionId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TransactionId { coordinator: Coordinator { node, life }, number } = self;
+        write!(formatter, "{node}-{life}-{number}")
+    }
+}
+
+impl TransactionId {
+    /// Reads what its `Display` has written.
+    pub fn parse(text: &str) -> Option<TransactionId> {
+        let mut numbers = text.splitn(3, '-');
+        let coordinator =
+            Coordinator { node: numbers.next()?.parse().ok()?, life: numbers.next()?.parse().ok()? };
+        Some(TransactionId { coordinator, number: numbers.next()?.parse().ok()? })
+    }
+}
+
 /// Bytes of a group in an encoded [`Header`].
 const GROUP_BYTES: usize = 3;
 
@@ -236,7 +254,7 @@ impl<'a> Share<'a> {
     pub fn build(command: &Command<'_>, scratch: &'a mut Vec<u8>) -> Option<Share<'a>> {
         scratch.clear();
         command.encode(scratch);
-        Share::of(scratch).ok()
+        Share::of(scratch).ok().filter(|share| !share.is_on_all_keys())
     }
 
     /// A share in the form that [`Share::bytes`] returns.
@@ -256,6 +274,8 @@ impl<'a> Share<'a> {
                 (!transaction.is_empty() || transaction.is_watching())
                     && transaction.commands().all(|it| it.can_be_shared())
             }
+            // It stands for all keys: see [`Share::is_on_all_keys`].
+            Command::Size {} => true,
             command => Wrapper::Transaction.can_contain(bytes) && command.can_be_shared(),
         };
         match reader.is_empty() && can_be_shared {
@@ -267,6 +287,24 @@ impl<'a> Share<'a> {
     /// A share that was one before: it is not checked once more.
     pub fn of_checked(bytes: &'a [u8]) -> Share<'a> {
         Share { bytes }
+    }
+
+    /// The share that locks all keys of its group, whether they exist or not, and reads how many there are.
+    pub fn of_all_keys(scratch: &'a mut Vec<u8>) -> Share<'a> {
+        scratch.clear();
+        Command::Size {}.encode(scratch);
+        Share::of(scratch).expect("it is a share")
+    }
+
+    /// Whether it locks all keys of its group.
+    pub fn is_on_all_keys(&self) -> bool {
+        Share::are_on_all_keys(self.bytes)
+    }
+
+    /// Whether these bytes of a share are those of [`Share::of_all_keys`].
+    pub(crate) fn are_on_all_keys(bytes: &[u8]) -> bool {
+        // A share that names keys is longer.
+        bytes.len() == 1 && matches!(Command::decode(&mut Reader::new(bytes)), Ok(Command::Size {}))
     }
 
     /// The encoded command.

@@ -13,7 +13,7 @@
 use super::history::History;
 use super::kind::Kind;
 use super::{Record, Table};
-use crate::command::Command;
+use crate::command::{Command, Header};
 use crate::planted::Fault;
 use crate::reply::{Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
@@ -127,6 +127,8 @@ struct OfRecord {
     cleared_at: Option<usize>,
     /// Whether some of its changes could not be kept.
     is_lost: bool,
+    /// The transaction over several groups that it commits: an array of its name and its groups.
+    transaction: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -268,6 +270,18 @@ impl Changes {
         }
     }
 
+    /// The record being applied commits a part of this transaction. It is kept even if it changes nothing, so that readers know when
+    /// they have all parts.
+    pub(super) fn note_transaction(&mut self, header: &Header<'_>) {
+        if self.history.is_some() {
+            let mut element = ReplyBuffer::new();
+            element.array(1 + header.groups().count());
+            element.bulk(header.id().to_string().as_bytes());
+            header.groups().for_each(|(group, _)| element.integer(i64::from(group)));
+            self.of_record.transaction = Some(element.take());
+        }
+    }
+
     /// Whether the effects of changes are written, which is for the history.
     #[inline]
     pub(super) fn have_effects(&self) -> bool {
@@ -322,12 +336,12 @@ impl Changes {
     pub(super) fn end_record(&mut self, time: UnixMs) -> Option<Version> {
         let history = self.history.as_mut()?;
         let mut kept = None;
-        let OfRecord { begin, mut effects, count, cleared_at, is_lost, .. } =
+        let OfRecord { begin, mut effects, count, cleared_at, is_lost, transaction, .. } =
             std::mem::take(&mut self.of_record);
         let mut start = begin.checked_sub(1).map_or(0, |before| self.notes[before].end);
         if is_lost {
             history.lose(self.version);
-        } else if self.notes.len() > begin || cleared_at.is_some() {
+        } else if self.notes.len() > begin || cleared_at.is_some() || transaction.is_some() {
             let mut events = ReplyBuffer::new();
             let mut number = 0;
             for (at, note) in (begin..).zip(self.notes[begin..].iter().map(Some).chain([None])) {
@@ -342,9 +356,9 @@ impl Changes {
                     number += 1;
                 }
             }
-            if number > 0 {
+            if number > 0 || transaction.is_some() {
                 let (events, effects) = ((number, events.as_bytes()), (count, effects.as_bytes()));
-                history.keep(self.version, time, events, effects);
+                history.keep(self.version, time, events, effects, transaction.as_deref());
                 kept = Some(self.version);
             }
         }

@@ -56,7 +56,8 @@ impl History {
         self.since.get_or_insert(floor);
     }
 
-    /// Keeps a record's time, events and effects; each of the last two is given as a count and the encoded elements.
+    /// Keeps a record's time, events and effects, each of these two given as a count and the encoded elements; and the transaction over
+    /// several groups of which it is a part, encoded.
     ///
     /// # Panics
     /// If the version is not above all previous ones: readers would confuse the two records.
@@ -66,6 +67,7 @@ impl History {
         time: UnixMs,
         events: (u32, &[u8]),
         effects: (u32, &[u8]),
+        transaction: Option<&[u8]>,
     ) {
         let before = self.records.back().map(|(version, _)| *version).or(self.since);
         assert!(
@@ -73,13 +75,14 @@ impl History {
             "versions of changes grow: {before:?}, {version}"
         );
         let mut record = ReplyBuffer::new();
-        record.push(Reply::Array(4));
+        record.push(Reply::Array(4 + u32::from(transaction.is_some())));
         record.integer(version as i64);
         record.integer(time as i64);
         for (number, elements) in [events, effects] {
             record.push(Reply::Array(number));
             record.extend_encoded(elements);
         }
+        record.extend_encoded(transaction.unwrap_or_default());
         let record: Box<[u8]> = record.take().into();
         self.bytes += record.len() + OVERHEAD_BYTES;
         self.records.push_back((version, record));
@@ -123,8 +126,8 @@ impl History {
     }
 
     /// Appends the records behind the version `from`: as many as fit into `bytes_max` bytes, but at least one. Each is an
-    /// array of the version, the record's time, the events (a key and the event's name for each) and the effects (the words
-    /// of each). `floor` is the table's version. O(log n), not counting the output.
+    /// array of the version, the record's time, the events (a key and the event's name for each), the effects (the words of
+    /// each), and of a part of a transaction over several groups its name and all of its groups. `floor` is the table's version. O(log n), not counting the output.
     pub fn write_behind(
         &self,
         from: Version,

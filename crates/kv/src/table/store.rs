@@ -276,6 +276,9 @@ impl Table {
         mut due: impl Iterator<Item = &'d (UnixMs, KeyHash)>,
         deadline_of: impl Fn(&Entry) -> UnixMs,
     ) -> Option<(Place, &Entry)> {
+        if self.two_phase.all_locked_by().is_some() {
+            return None;
+        }
         due.find_map(|(deadline, hash)| {
             let is_due =
                 |entry: &Entry| deadline_of(entry) == *deadline && !self.two_phase.locks(entry.key());

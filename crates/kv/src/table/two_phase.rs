@@ -40,46 +40,51 @@ impl Table {
     /// transactions.
     #[inline]
     pub fn is_blocked(&self, command: &Command<'_>) -> bool {
-        self.two_phase.locks_any() && self.meets(command, self.two_phase.locked(), &|_| true)
+        let two_phase = &self.two_phase;
+        two_phase.locks_any()
+            && self.meets(command, (two_phase.locked(), two_phase.all_locked_by()), &|_| true)
     }
 
-    /// Whether a command concerns one of these keys: of those that count, by what holds them. A command on all keys concerns
-    /// all of them.
+    /// Whether a command concerns one of these keys, or any if all keys are locked: of those that count, by what holds them. A
+    /// command on all keys concerns all of them.
     #[cold]
     pub fn meets<T>(
         &self,
         command: &Command<'_>,
-        locked: &BTreeMap<Box<[u8]>, T>,
+        held: (&BTreeMap<Box<[u8]>, T>, Option<&T>),
         counts: &impl Fn(&T) -> bool,
     ) -> bool {
         use Command::*;
+        let (locked, all) = held;
+        let are_all = all.is_some_and(counts);
         match *command {
-            Bounded(ref bounded) => return self.meets(&bounded.command(), locked, counts),
+            Bounded(ref bounded) => return self.meets(&bounded.command(), held, counts),
             LongEnd { id, .. } => {
                 let whole = self.long_command(id).map(|bytes| Command::decode(&mut Reader::new(bytes)));
-                return matches!(whole, Some(Ok(command)) if self.meets(&command, locked, counts));
+                return matches!(whole, Some(Ok(command)) if self.meets(&command, held, counts));
             }
             Transaction(ref transaction)
-                if transaction.commands().any(|command| self.meets(&command, locked, counts)) =>
+                if transaction.commands().any(|command| self.meets(&command, held, counts)) =>
             {
                 return true;
             }
             Supplied(ref supplied) => {
-                return supplied.command().is_some_and(|command| self.meets(&command, locked, counts));
+                return supplied.command().is_some_and(|command| self.meets(&command, held, counts));
             }
             // The names of locks are no keys; and a transaction that meets a lock votes against itself.
             Lock(_) | TwoPhase(_) => return false,
+            Script(_) if are_all => return true,
             Script(script) if script.has_extent() => {
                 let extends_to = |key: &[u8]| script.extent().any(|prefix| key.starts_with(prefix));
                 if locked.iter().any(|(key, by)| counts(by) && extends_to(key)) {
                     return true;
                 }
             }
-            _ if command.is_on_all_keys() => return locked.values().any(counts),
+            _ if command.is_on_all_keys() => return are_all || locked.values().any(counts),
             _ => {}
         }
         let mut meets = false;
-        command.for_each_key(|key| meets = meets || locked.get(key).is_some_and(counts));
+        command.for_each_key(|key| meets = meets || are_all || locked.get(key).is_some_and(counts));
         meets
     }
 
@@ -121,7 +126,10 @@ impl Table {
                 self.answer_vote(header.id(), out);
             }
             TwoPhaseCommand::Commit { header } => match self.two_phase.finish(header, true) {
-                Some(prepared) => self.carry_out_share(&prepared, record, out),
+                Some(prepared) => {
+                    self.changes.note_transaction(&header);
+                    self.carry_out_share(&prepared, record, out);
+                }
                 None => self.answer_vote(header.id(), out),
             },
             TwoPhaseCommand::Abort { header } => {
@@ -182,7 +190,7 @@ impl Table {
         };
         let is_evaluated = match self.two_phase.vote(header.id()) {
             Vote::Unknown => {
-                let mut are_free = true;
+                let mut are_free = !share.is_on_all_keys() || !self.two_phase.locks_any();
                 share.command().for_each_key(|key| are_free &= !self.two_phase.locks(key));
                 are_free
             }
@@ -296,9 +304,14 @@ impl Table {
     fn ending<R>(&mut self, id: TransactionId, record: Record, change: impl FnOnce(&mut TwoPhase) -> R) {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         self.two_phase.for_each_locked_by(id, |key| keys.push(key.into()));
+        let had_all = self.two_phase.all_locked_by() == Some(&id);
         change(&mut self.two_phase);
-        if keys.first().is_some_and(|key| !self.two_phase.locks(key)) {
-            self.note_unlocked(&keys, record);
+        let are_unlocked = match had_all {
+            true => self.two_phase.all_locked_by().is_none(),
+            false => keys.first().is_some_and(|key| !self.two_phase.locks(key)),
+        };
+        if are_unlocked {
+            self.note_unlocked(&keys, had_all, record);
         }
     }
 
@@ -367,11 +380,12 @@ impl Table {
         if !self.queues.nobody_waits() {
             prepared.for_each_locked(|key| keys.push(key.into()));
         }
-        self.note_unlocked(&keys, record);
+        self.note_unlocked(&keys, prepared.share().is_on_all_keys(), record);
     }
 
-    /// After keys were unlocked: what was to go back to one of them goes back, and requests that wait are served after the record.
-    fn note_unlocked(&mut self, keys: &[Box<[u8]>], record: Record) {
+    /// After keys were unlocked, these or all: what was to go back to one of them goes back, and requests that wait are served after
+    /// the record.
+    fn note_unlocked(&mut self, keys: &[Box<[u8]>], are_all: bool, record: Record) {
         let mut ready = Ready::new();
         for (origin, reply) in self.two_phase.take_returned() {
             self.put_back_taken(origin, reply, record, &mut ready);
@@ -380,7 +394,7 @@ impl Table {
             return;
         }
         ready.iter().for_each(|key| self.note_written(key));
-        match self.two_phase.take_stalled() {
+        match self.two_phase.take_stalled() | are_all {
             true => self.note_all_written(),
             false => keys.iter().for_each(|key| self.note_written(key)),
         }

@@ -107,10 +107,10 @@ impl TwoPhase {
                     COMMITTED => Standing::Committed,
                     _ => Standing::Refused,
                 };
-                let mut is_free = true;
-                standing.for_each_locked(|key| is_free &= !self.locked.contains_key(key));
                 match standing.holds() {
-                    true if !is_free => return Err(Malformed("a key that two transactions have locked")),
+                    true if self.in_the_way(standing.locks_all(), &standing.locked_keys()).is_some() => {
+                        return Err(Malformed("a key that two transactions have locked"));
+                    }
                     true => self.hold(header, standing),
                     false => self.keep(header, standing),
                 }

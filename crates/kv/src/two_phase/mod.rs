@@ -148,6 +148,23 @@ impl Standing {
         }
     }
 
+    /// Whether it has locked all keys of the group.
+    fn locks_all(&self) -> bool {
+        let share = match self {
+            Standing::Locked(locks) => &locks.share,
+            Standing::Prepared(prepared) => prepared.locks.as_ref().map_or(&prepared.share, |it| &it.share),
+            Standing::Committed | Standing::Refused => return false,
+        };
+        Share::are_on_all_keys(share)
+    }
+
+    /// The keys that are locked.
+    fn locked_keys(&self) -> Vec<Box<[u8]>> {
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        self.for_each_locked(|key| keys.push(key.into()));
+        keys
+    }
+
     /// Whether it holds keys.
     fn holds(&self) -> bool {
         matches!(self, Standing::Locked(_) | Standing::Prepared(_))
@@ -192,6 +209,8 @@ pub struct TwoPhase {
     // The rest follows from `known`.
     /// The locked keys, each with the transaction that has locked it.
     locked: BTreeMap<Box<[u8]>, TransactionId>,
+    /// The transaction that has locked all keys, whether they exist or not. Then no other one holds any.
+    all: Option<TransactionId>,
     /// The transactions that are locked or prepared.
     held: BTreeSet<TransactionId>,
     bytes: usize,
@@ -227,12 +246,17 @@ impl TwoPhase {
     /// Whether any key is locked.
     #[inline]
     pub fn locks_any(&self) -> bool {
-        !self.locked.is_empty()
+        self.all.is_some() || !self.locked.is_empty()
+    }
+
+    /// The transaction that has locked all keys.
+    pub fn all_locked_by(&self) -> Option<&TransactionId> {
+        self.all.as_ref()
     }
 
     /// The transaction that has locked a key.
     pub fn locked_by(&self, key: &[u8]) -> Option<TransactionId> {
-        self.locked.get(key).copied()
+        self.all.or_else(|| self.locked.get(key).copied())
     }
 
     /// The age of a transaction that is kept.
@@ -242,10 +266,10 @@ impl TwoPhase {
 
     /// Whether a transaction has locked a key.
     pub fn locks(&self, key: &[u8]) -> bool {
-        self.locked.contains_key(key)
+        self.all.is_some() || self.locked.contains_key(key)
     }
 
-    /// The locked keys, each with the transaction that has locked it.
+    /// The locked keys, each with the transaction that has locked it, but for one that has locked all.
     pub fn locked(&self) -> &BTreeMap<Box<[u8]>, TransactionId> {
         &self.locked
     }
@@ -346,14 +370,19 @@ impl TwoPhase {
         is_unchanged: bool,
     ) -> Option<TransactionId> {
         assert_eq!(self.vote(header.id()), Vote::Unknown, "a group votes once");
-        let mut keys: Vec<Box<[u8]>> = Vec::new();
-        standing.for_each_locked(|key| keys.push(key.into()));
-        let in_the_way = keys.iter().find_map(|key| self.locked_by(key));
+        let keys = standing.locked_keys();
+        let in_the_way = self.in_the_way(standing.locks_all(), &keys);
         match in_the_way.is_none() && is_unchanged {
             true => self.hold_keys(header, standing, keys),
             false => self.keep(header, Standing::Refused),
         }
         in_the_way
+    }
+
+    /// The transaction that has locked what this one is to lock.
+    fn in_the_way(&self, locks_all: bool, keys: &[Box<[u8]>]) -> Option<TransactionId> {
+        let any = self.held.first().filter(|_| locks_all).copied();
+        self.all.or(any).or_else(|| keys.iter().find_map(|key| self.locked_by(key)))
     }
 
     /// Prepares a transaction whose keys are locked. Returns false, and changes nothing, if its share names another key.
@@ -362,7 +391,7 @@ impl TwoPhase {
     /// Unless its keys are locked, without a vote.
     pub(crate) fn prepare_locked(&mut self, id: TransactionId, mut prepared: Prepared) -> bool {
         assert_eq!(self.vote(id), Vote::Locked, "a group votes once, and has locked the keys before");
-        let mut are_locked = true;
+        let mut are_locked = !Share::are_on_all_keys(&prepared.share) || self.all == Some(id);
         for_each_key_of(&prepared.share, |key| are_locked &= self.locked_by(key) == Some(id));
         let known = self.known.get_mut(&id).filter(|_| are_locked);
         let Some(Known { standing, .. }) = known else { return false };
@@ -448,13 +477,16 @@ impl TwoPhase {
 
     /// Locks the keys of a transaction, and keeps it.
     fn hold(&mut self, header: Header<'_>, standing: Standing) {
-        let mut keys: Vec<Box<[u8]>> = Vec::new();
-        standing.for_each_locked(|key| keys.push(key.into()));
+        let keys = standing.locked_keys();
         self.hold_keys(header, standing, keys);
     }
 
     fn hold_keys(&mut self, header: Header<'_>, standing: Standing, keys: Vec<Box<[u8]>>) {
         let id = header.id();
+        if standing.locks_all() {
+            assert!(self.held.is_empty(), "a key is locked by one transaction at a time");
+            self.all = Some(id);
+        }
         for key in keys {
             let length = key.len();
             let before = self.locked.insert(key, id);
@@ -491,7 +523,8 @@ impl TwoPhase {
 
     /// Unlocks the keys of a transaction.
     fn unhold(&mut self, id: TransactionId, held: &Standing) {
-        let TwoPhase { locked, bytes, .. } = self;
+        let TwoPhase { locked, bytes, all, .. } = self;
+        *all = all.filter(|all| *all != id);
         held.for_each_locked(|key| {
             if locked.remove(key).is_some() {
                 *bytes -= LOCKED_BYTES + key.len();

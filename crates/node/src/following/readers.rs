@@ -75,6 +75,9 @@ struct Position {
     group: u16,
     /// `None`: it begins at the group's current version, which is not known yet.
     version: Option<Version>,
+    /// Of a request: the version up to which nothing follows that one. It counts when all has been read: until then, the versions at
+    /// a record differ from those at the one before in the record's own group alone.
+    until: Version,
     /// The number of the question to the group's leader that is under way, and when it was asked.
     question: Option<(u64, u64)>,
     /// When the group's leader may be asked next.
@@ -450,42 +453,45 @@ impl Reader {
             position.next_us = 0; // There may be more.
         }
         for _ in 2..parts {
-            let Some((record, time, events_and_effects)) = take_record(&mut bytes) else {
+            let Some((record, time, elements)) = take_record(&mut bytes) else {
                 return Some(End::Error("ERR a node answers with something else than changes".into()));
             };
             if self.positions[place].version.is_some_and(|version| version >= record) {
                 continue;
             }
             self.positions[place].version = Some(record);
-            self.give(cx, time, events_and_effects);
+            self.give(cx, time, elements);
         }
         let position = &mut self.positions[place];
-        position.version = position.version.max(Some(until));
+        match self.purpose {
+            Purpose::Stream { .. } => position.version = position.version.max(Some(until)),
+            Purpose::Request { .. } => position.until = until,
+        }
         None
     }
 
     /// Sends one record to its client, or adds it to the reply of the request.
-    fn give(&mut self, cx: &mut Context, time: UnixMs, events_and_effects: &[u8]) {
+    fn give(&mut self, cx: &mut Context, time: UnixMs, (count, elements): Elements<'_>) {
         let version = self.version();
         match &mut self.purpose {
             Purpose::Stream { .. } => {
                 let mut message = ReplyBuffer::new();
-                message.push(Reply::Push(5));
+                message.push(Reply::Push(3 + count));
                 message.bulk(b"change");
                 message.bulk(self.prefix.as_bytes());
                 message.bulk(version.as_bytes());
-                message.extend_encoded(events_and_effects);
+                message.extend_encoded(elements);
                 cx.push(self.client, message.as_bytes());
             }
             Purpose::Request { bytes_left, has_times, records, replies, .. } => {
-                *bytes_left = bytes_left.saturating_sub(events_and_effects.len());
+                *bytes_left = bytes_left.saturating_sub(elements.len());
                 *records += 1;
-                replies.array(3 + usize::from(*has_times));
+                replies.array(1 + usize::from(*has_times) + count as usize);
                 replies.bulk(version.as_bytes());
                 if *has_times {
                     replies.integer(time as i64);
                 }
-                replies.extend_encoded(events_and_effects);
+                replies.extend_encoded(elements);
             }
         }
     }
@@ -499,6 +505,9 @@ impl Reader {
     fn finish(&mut self, cx: &mut Context, end: End) {
         if let Some(session) = cx.clients.sessions.get_mut(self.client) {
             session.readers = session.readers.saturating_sub(1);
+        }
+        for position in &mut self.positions {
+            position.version = position.version.map(|version| version.max(position.until));
         }
         let version = self.version();
         match (&mut self.purpose, end) {
@@ -585,6 +594,7 @@ fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Resul
     let position = |(group, version): (&u16, Option<Version>)| Position {
         group: *group,
         version: version.map(|version| version.saturating_sub(repeats.into())),
+        until: 0,
         question: None,
         next_us: 0,
         is_read: false,
@@ -592,19 +602,25 @@ fn positions(entry: &KeyspaceEntry, from: Option<&[u8]>, repeats: bool) -> Resul
     Ok(entry.groups.iter().zip(versions).map(position).collect())
 }
 
+/// Encoded elements, and their number.
+pub(super) type Elements<'r> = (u32, &'r [u8]);
+
 /// Takes a record off the reply to [`kv::Command::Recent`]: its version, its time, and its events and effects, still
-/// encoded.
-pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, &'r [u8])> {
+/// encoded, with the transaction over several groups of which it is a part. The elements are counted.
+pub(super) fn take_record<'r>(bytes: &mut Bytes<'r>) -> Option<(Version, UnixMs, Elements<'r>)> {
     let mut next = || Reply::decode(bytes).ok();
-    let (Reply::Array(4), Reply::Integer(version), Reply::Integer(time)) = (next()?, next()?, next()?) else {
+    let (Reply::Array(parts @ 4..=5), Reply::Integer(version), Reply::Integer(time)) =
+        (next()?, next()?, next()?)
+    else {
         return None;
     };
-    let (start, mut elements) = (bytes.rest(), 2_u64);
+    let (start, count) = (bytes.rest(), parts - 2);
+    let mut elements = u64::from(count);
     while elements > 0 {
         elements -= 1;
         if let Reply::Array(count) = Reply::decode(bytes).ok()? {
             elements += u64::from(count);
         }
     }
-    Some((version as Version, time as UnixMs, &start[..start.len() - bytes.rest().len()]))
+    Some((version as Version, time as UnixMs, (count, &start[..start.len() - bytes.rest().len()])))
 }

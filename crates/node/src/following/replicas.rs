@@ -21,7 +21,7 @@ use cluster::control::Refusal;
 use cluster::words::quoted;
 use kv::codec::Reader;
 use kv::table::{ExpiringField, SnapshotId, Table};
-use kv::{Reply, ReplyBuffer, Version};
+use kv::{Reply, ReplyBuffer, TransactionId, Version};
 use protocol::Result as Outcome;
 use protocol::planted::Fault;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,9 @@ const PING_US: u64 = 5_000_000;
 /// A replica that takes nothing for this long is closed: the copy that it was sent costs memory.
 const SILENCE_US: u64 = 60_000_000;
 
+/// The same of a copy that is one of several of one moment, which a backup reads one after the other.
+const SILENCE_AT_MOMENT_US: u64 = 3_600_000_000;
+
 /// How soon to check again whether a replica reads.
 const LOOK_US: u64 = 10_000;
 
@@ -52,6 +55,7 @@ pub(crate) struct Begun {
     pub(crate) status: String,
     stream: Stream,
     copy: Copy,
+    is_of_moment: bool,
 }
 
 /// The replicas that follow this node.
@@ -82,6 +86,8 @@ struct Replica {
     first: Vec<u8>,
     /// When it last had room for more, and when it gets a `PING` if there is nothing else to send.
     took_us: u64,
+    /// For how long it may take nothing.
+    silence_us: u64,
     ping_us: u64,
     due_us: u64,
 }
@@ -293,6 +299,7 @@ impl Replicas {
             is_loading,
             first,
             took_us,
+            silence_us: SILENCE_US,
             ping_us,
             due_us: 0,
         };
@@ -360,7 +367,7 @@ impl Replicas {
         Some(stream)
     }
 
-    /// `KEYSPACE COPY prefix shard`: returns the group that must be asked for its version before it is copied. A deposed
+    /// `KEYSPACE COPY prefix shard [LOCKED id]`: returns the group that must be asked for its version before it is copied. A deposed
     /// leader may not know yet that it is one, and then lacks writes that were acknowledged since.
     pub(crate) fn ask_to_copy(
         &self,
@@ -368,9 +375,22 @@ impl Replicas {
         client: ClientId,
         arguments: Arguments<'_>,
     ) -> Option<u16> {
-        match self.find_copied(cx, client, &arguments[2], &arguments[3]) {
-            Ok((group, name)) => {
-                cx.clients.sessions.get_mut(client)?.expect(Pending::Copy(name));
+        let locked_by = match arguments.len() {
+            4 => Ok(None),
+            6 if arguments[4].eq_ignore_ascii_case(b"LOCKED") => {
+                let id = std::str::from_utf8(&arguments[5]).ok().and_then(TransactionId::parse);
+                id.map(Some)
+                    .ok_or_else(|| "ERR behind LOCKED stands what CLUSTER BACKUP LOCK has answered".into())
+            }
+            _ => Err("ERR syntax error; KEYSPACE HELP lists what there is".to_owned()),
+        };
+        let found = locked_by.and_then(|locked_by| {
+            let (group, name) = self.find_copied(cx, client, &arguments[2], &arguments[3])?;
+            Ok((group, name, locked_by))
+        });
+        match found {
+            Ok((group, name, locked_by)) => {
+                cx.clients.sessions.get_mut(client)?.expect(Pending::Copy(name, locked_by));
                 Some(group)
             }
             Err(error) => {
@@ -384,12 +404,13 @@ impl Replicas {
     /// sent: [`Replicas::send_copy`].
     ///
     /// # Errors
-    /// The group did not answer, or this node's replica lacks some of what it has; or the keys cannot be copied.
+    /// The group did not answer, or this node's replica lacks some of what it has; or the keys cannot be copied, or are not locked
+    /// by the transaction that should have locked them.
     pub(crate) fn begin_copy(
         &mut self,
         cx: &mut Context,
         (client, sequence): (ClientId, u64),
-        (group, name): (u16, &str),
+        (group, name, locked_by): (u16, &str, Option<TransactionId>),
         (result, reply): (Outcome, &[u8]),
     ) -> Result<Begun, String> {
         if !cx.clients.sessions.get(client).is_some_and(|session| session.waits_only_for(sequence)) {
@@ -400,24 +421,31 @@ impl Replicas {
             (Outcome::Done { .. }, Ok(Reply::Array(1)), Ok(Reply::Integer(version))) => version as Version,
             _ => Version::MAX,
         };
-        let held = table_of(cx, group).map(|table| table.version_floor());
-        if held.is_none_or(|held| held < newest) {
+        let Some(table) = table_of(cx, group).filter(|table| table.version_floor() >= newest) else {
             return Err(not_leader(cx, name));
+        };
+        // Then nothing has changed since all groups were locked, for none of these locks is ever taken twice.
+        let is_held = |id| table.two_phase().all_locked_by() == Some(&id);
+        if !locked_by.is_none_or(is_held) {
+            return Err(format!("UNLOCKED {name} is not locked by this transaction any more"));
         }
         // The number of the database does not matter: the reader knows which one it asked for.
         let begun = self.copied(cx, client, vec![Shard { database: 0, group }]);
         let (stream, copy) = begun.map_err(|why| format!("NOCOPY {why}"))?;
         let status = format!("COPY {group}-{} {} {}", stream.versions[0].1, cx.now.unix_ms, copy.mark);
-        Ok(Begun { status, stream, copy })
+        Ok(Begun { status, stream, copy, is_of_moment: locked_by.is_some() })
     }
 
     /// Sends a client the keys of a copy that has begun.
     pub(crate) fn send_copy(&mut self, cx: &mut Context, client: ClientId, name: &str, begun: Begun) {
-        let Begun { stream, copy, .. } = begun;
+        let Begun { stream, copy, is_of_moment, .. } = begun;
         // Version 12 of the format.
         cx.send_raw(client, b"REDIS0012");
         let line = |address: &str| format!("{name} is copied for the client at {address}");
         self.add(cx, client, (stream, None, Some(copy)), None, line);
+        if let Some(replica) = self.all.get_mut(&client).filter(|_| is_of_moment) {
+            replica.silence_us = SILENCE_AT_MOMENT_US;
+        }
     }
 
     /// The group of a shard of a keyspace, and its name, if this node leads it.
@@ -632,7 +660,7 @@ impl Replica {
         let Some(session) = cx.clients.sessions.get(self.client) else { return Ok(true) };
         if session.output_bytes() >= OUTPUT_BYTES {
             self.due_us = now_us + LOOK_US;
-            return match now_us > self.took_us + SILENCE_US {
+            return match now_us > self.took_us + self.silence_us {
                 true => Err("it does not read"),
                 false => Ok(true),
             };
@@ -682,7 +710,7 @@ impl Replica {
             }
             let mut reader = Reader::new(records.as_bytes());
             for _ in 0..recent.records {
-                let (version, _, elements) = take_record(&mut reader).ok_or("a change that is none")?;
+                let (version, _, (_, elements)) = take_record(&mut reader).ok_or("a change that is none")?;
                 let database = self.stream.shards[place].database;
                 let is_only =
                     self.stream.shards.iter().filter(|shard| shard.database == database).count() == 1;

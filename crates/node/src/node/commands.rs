@@ -15,12 +15,13 @@ use crate::session::gates::Gate;
 use crate::session::{ClientId, Item, Pending, Session, SessionReply};
 use crate::two_phase::evaluation::ToDatabase;
 use crate::two_phase::merging::Work;
+use crate::two_phase::moment;
 use crate::two_phase::plan::Whole;
 use crate::{connections, operators};
 use cluster::control::Feature;
 use commands::{
-    ClientCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, NodeRequest, ScriptCommand,
-    TransactionCommand,
+    ClientCommand, ClusterCommand, CommandError, Found, Handler, KeyspaceCommand, NodeCommand, NodeRequest,
+    ScriptCommand, TransactionCommand,
 };
 use kv::codec::Malformed;
 use kv::{Command, List, ReplyBuffer, Version};
@@ -260,6 +261,11 @@ impl Node {
                 }
             }
             NodeCommand::Keyspace(command) => operators::keyspace_command(cx, client, command, arguments),
+            NodeCommand::Cluster(ClusterCommand::Backup)
+                if arguments.len() > 3 && moment::is_moment(&arguments[2]) =>
+            {
+                self.two_phase.moment(cx, client, arguments);
+            }
             NodeCommand::Cluster(command) => operators::cluster_command(cx, client, command, arguments),
             NodeCommand::Info | NodeCommand::Report | NodeCommand::Role | NodeCommand::MemoryStats => {
                 self.cx.spend_on_facts();

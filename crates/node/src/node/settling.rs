@@ -16,7 +16,7 @@ use crate::session::gates::{Gate, Gates};
 use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Pending, SessionReply};
 use kv::codec::{Malformed, Reader};
-use kv::{Command, Lent, Reply, ReplyBuffer, SharedBytes, Version};
+use kv::{Command, Lent, Reply, ReplyBuffer, SharedBytes, TransactionId, Version};
 use protocol::contract::Outgoing;
 use protocol::{Effects, HandedOn, NodeId, Recipient, Request, Result as Outcome, Ticket, Trace};
 use std::sync::Arc;
@@ -384,8 +384,8 @@ impl Node {
         group: u16,
         (result, reply): (Outcome, &[u8]),
     ) {
-        if let Pending::Copy(name) = &pending {
-            return self.copy(client, ticket, (group, name), (result, reply));
+        if let Pending::Copy(name, locked_by) = &pending {
+            return self.copy(client, ticket, (group, name, *locked_by), (result, reply));
         }
         match transactions::end(&mut self.cx, client, pending, group, (result, reply)) {
             Ended::Same => self.complete(ticket, group, result, reply),
@@ -419,11 +419,12 @@ impl Node {
         &mut self,
         client: ClientId,
         ticket: Ticket,
-        (group, name): (u16, &str),
+        (group, name, locked_by): (u16, &str, Option<TransactionId>),
         answer: (Outcome, &[u8]),
     ) {
         let Node { cx, following, .. } = self;
-        match following.replicas.begin_copy(cx, (client, ticket.sequence), (group, name), answer) {
+        let copied = (group, name, locked_by);
+        match following.replicas.begin_copy(cx, (client, ticket.sequence), copied, answer) {
             Ok(begun) => {
                 let mut replies = ReplyBuffer::new();
                 replies.push(Reply::Status(begun.status.as_bytes()));

@@ -326,7 +326,7 @@ pub(crate) fn end<'r>(
         },
         Pending::ClusterScan => with_cluster_cursor(reply).map_or(Ended::Same, Ended::Reply),
         Pending::Described => described(reply).map_or(Ended::Same, Ended::Reply),
-        Pending::Copy(_) => unreachable!("a copy has no reply that is made here"),
+        Pending::Copy(..) => unreachable!("a copy has no reply that is made here"),
         Pending::Exec { items, alone: true } => Ended::Exec(items, reply),
         // All elements are the group's: its reply is the client's.
         Pending::Exec { items, alone: false } if items.iter().all(|item| matches!(item, Item::Data)) => {

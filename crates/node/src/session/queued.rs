@@ -3,7 +3,7 @@
 use super::Session;
 use commands::users::User;
 use kv::codec::Reader;
-use kv::{Draft, Reply, Version, Watched};
+use kv::{Draft, Reply, TransactionId, Version, Watched};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::resp::ArgumentsBuffer;
@@ -74,7 +74,7 @@ pub(crate) enum Pending {
     /// How Redis would store a value, and the value as `DUMP` returns it (`DEBUG OBJECT`).
     Described,
     /// A copy of the group, whose name this is. The outcome has the group's version.
-    Copy(String),
+    Copy(String, Option<TransactionId>),
 }
 
 impl Session {

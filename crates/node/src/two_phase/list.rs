@@ -5,7 +5,7 @@
 //! ([`kv::BLOCKED`]).
 
 use kv::codec::Reader;
-use kv::{Age, Command, Header, Table, TransactionId, TwoPhaseCommand};
+use kv::{Age, Command, Header, Share, Table, TransactionId, TwoPhaseCommand};
 use protocol::Ticket;
 use std::collections::BTreeMap;
 
@@ -30,6 +30,8 @@ pub(crate) struct Locks {
     locking: BTreeMap<TransactionId, Locking>,
     /// The keys that these will lock.
     keys: BTreeMap<Box<[u8]>, Vec<TransactionId>>,
+    /// Those of them that will lock all keys.
+    all: Vec<TransactionId>,
     /// The transactions whose end is proposed, with how many records of it are.
     ending: BTreeMap<TransactionId, u32>,
     /// A command on all keys waits.
@@ -104,12 +106,13 @@ impl Locks {
                 if self.has_barrier {
                     return if *is_alone { Judged::Waits } else { Judged::Refused(*header) };
                 }
-                let holders = self.holders(table, id, &share.command());
+                let holders = self.holders(table, id, share);
                 let is_oldest = holders.iter().all(|holder| age < *holder);
                 if !holders.is_empty() && (*is_alone || is_oldest) {
+                    self.has_barrier |= share.is_on_all_keys();
                     return Judged::Waits;
                 }
-                self.propose_lock(ticket, (id, age), &share.command());
+                self.propose_lock(ticket, (id, age), share);
             }
             Command::TwoPhase(TwoPhaseCommand::Commit { header } | TwoPhaseCommand::Abort { header }) => {
                 self.tickets.insert(ticket, (header.id(), Proposed::End));
@@ -129,31 +132,34 @@ impl Locks {
     /// applied, and waits for that.
     fn meets(&self, table: &Table, command: &Command<'_>) -> bool {
         let ends = |id: &TransactionId| command.is_write() && self.ending.contains_key(id);
-        table.meets(command, table.two_phase().locked(), &|id| !ends(id))
-            || table.meets(command, &self.keys, &|ids| ids.iter().any(|id| !ends(id)))
+        let held = (table.two_phase().locked(), table.two_phase().all_locked_by());
+        table.meets(command, held, &|id| !ends(id))
+            || table.meets(command, (&self.keys, Some(&self.all)), &|ids| ids.iter().any(|id| !ends(id)))
     }
 
     /// The ages of the other transactions that hold keys of a share, or will.
-    fn holders(&self, table: &Table, own: TransactionId, share: &Command<'_>) -> Vec<Age> {
-        let mut ages = Vec::new();
-        share.for_each_key(|key| {
-            let held = table.two_phase().locked_by(key);
-            let proposed = self.keys.get(key).into_iter().flatten().copied();
-            for id in
-                held.into_iter().chain(proposed).filter(|id| *id != own && !self.ending.contains_key(id))
-            {
-                let age = self.locking.get(&id).map(|it| it.age).or_else(|| table.two_phase().age_of(id));
-                ages.extend(age);
-            }
+    fn holders(&self, table: &Table, own: TransactionId, share: &Share<'_>) -> Vec<Age> {
+        let two_phase = table.two_phase();
+        let mut ids: Vec<TransactionId> = self.all.clone();
+        ids.extend(two_phase.all_locked_by());
+        if share.is_on_all_keys() {
+            ids.extend(two_phase.held().map(|(id, _)| id).chain(self.locking.keys().copied()));
+        }
+        share.command().for_each_key(|key| {
+            ids.extend(two_phase.locked_by(key));
+            ids.extend(self.keys.get(key).into_iter().flatten());
         });
-        ages
+        let others = ids.into_iter().filter(|id| *id != own && !self.ending.contains_key(id));
+        let age_of = |id| self.locking.get(&id).map(|it| it.age).or_else(|| two_phase.age_of(id));
+        others.filter_map(age_of).collect()
     }
 
-    fn propose_lock(&mut self, ticket: Ticket, (id, age): (TransactionId, Age), share: &Command<'_>) {
+    fn propose_lock(&mut self, ticket: Ticket, (id, age): (TransactionId, Age), share: &Share<'_>) {
         self.tickets.insert(ticket, (id, Proposed::Lock));
         let locking = self.locking.entry(id).or_insert_with(|| {
             let mut keys: Vec<Box<[u8]>> = Vec::new();
-            share.for_each_key(|key| keys.push(key.into()));
+            share.command().for_each_key(|key| keys.push(key.into()));
+            self.all.extend(share.is_on_all_keys().then_some(id));
             keys.sort_unstable();
             keys.dedup();
             keys.iter().for_each(|key| self.keys.entry(key.clone()).or_default().push(id));
@@ -181,6 +187,7 @@ impl Locks {
                     && let Some(locking) = self.locking.remove(&id)
                 {
                     locking.keys.iter().for_each(|key| self.unlist(key, id));
+                    self.all.retain(|all| *all != id);
                 }
             }
         }
@@ -203,6 +210,8 @@ impl Locks {
         let listed: usize = self.keys.values().map(Vec::len).sum();
         let held: usize = self.locking.values().map(|locking| locking.keys.len()).sum();
         assert_eq!(listed, held, "each key of a transaction is listed once");
+        let is_locking = |id| self.locking.contains_key(id);
+        assert!(self.all.iter().all(is_locking), "what will lock all keys is proposed");
         let records: u32 =
             self.ending.values().sum::<u32>() + self.locking.values().map(|it| it.records).sum::<u32>();
         assert_eq!(self.tickets.len(), records as usize, "each record that is proposed has a ticket");
@@ -222,7 +231,7 @@ fn without_values<'s, 'c>(command: &'s Command<'c>, inner: &'s mut Option<Comman
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kv::{Condition, Coordinator, Draft, Expiry, List, ReplyBuffer, SetAnswer, Share};
+    use kv::{Condition, Coordinator, Draft, Expiry, List, ReplyBuffer, SetAnswer};
 
     const LEADERSHIP: u64 = 1;
 
@@ -333,6 +342,34 @@ mod tests {
         record(1, 10, b"a", Step::Commit, |it| judge(5, it));
         record(1, 10, b"a", Step::Commit, |it| leader.borrow_mut().apply(5, it));
         assert_eq!([judge(2, &Command::Size {}), prepare(3, 11, b"b", true, |it| judge(4, it))], ["goes"; 2]);
+    }
+
+    #[test]
+    fn a_transaction_that_locks_all_keys_is_in_the_way_of_all_commands_and_waits_for_other_transactions() {
+        let leader = std::cell::RefCell::new(Leader::default());
+        let judge = |sequence, command: &Command<'_>| leader.borrow_mut().judge(sequence, command);
+        let lock_all = |number: u64, since, is_alone, sequence| {
+            let id = TransactionId { coordinator: Coordinator { node: 1, life: 1 }, number };
+            let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
+            let age = Age { since, first: id };
+            let header = Header::build((id, age), (1, []), [(4, true)], &mut scratch).unwrap();
+            let share = Share::of_all_keys(&mut bytes);
+            judge(sequence, &Command::TwoPhase(TwoPhaseCommand::Lock { header, is_alone, share }))
+        };
+        assert_eq!(prepare(1, 10, b"a", false, |it| judge(1, it)), "goes");
+        assert_eq!(lock_all(2, 11, false, 2), "goes", "it is younger: its record refuses it");
+        leader.borrow_mut().list.ended(ticket(2));
+        assert_eq!(lock_all(3, 9, false, 3), "waits", "it is the oldest");
+        assert_eq!(prepare(4, 12, b"b", false, |it| judge(4, it)), "refused", "later ones let it pass");
+        assert_eq!(judge(5, &set(b"c")), "goes", "single commands are not in its way");
+        leader.borrow_mut().list.begin_pass();
+        leader.borrow_mut().list.ended(ticket(1));
+        assert_eq!(lock_all(3, 9, false, 3), "goes");
+        assert_eq!([judge(5, &set(b"c")), judge(6, &Command::Size {})], ["waits"; 2]);
+        leader.borrow_mut().list.begin_pass();
+        assert_eq!(prepare(4, 12, b"b", true, |it| judge(4, it)), "waits");
+        leader.borrow_mut().list.ended(ticket(3));
+        assert_eq!(judge(5, &set(b"c")), "goes");
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //!
 //! `plan` divides a request and joins the replies; `evaluation` carries out what cannot be divided, on copies of its values; `reading`
 //! reads without locks; `merging` makes one transaction of what waits on a connection, `lanes` of what several connections ask;
-//! `protocol::two_phase` has the coordinator and the resolver; `list` is what a leader knows of locked keys before its table does.
+//! `protocol::two_phase` has the coordinator and the resolver; `list` is what a leader knows of locked keys before its table does;
+//! `moment` locks all keys for a backup.
 
 pub(crate) mod evaluation;
 pub(crate) mod lanes;
 pub(crate) mod list;
 pub(crate) mod merging;
+pub(crate) mod moment;
 pub(crate) mod plan;
 mod reading;
 
@@ -25,6 +27,7 @@ use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, UnixMs, Versi
 use lanes::Lanes;
 use list::{Judged, Locks};
 use merging::{Connections, Merged, Work};
+use moment::Moment;
 use plan::Whole;
 use protocol::leader_follower::{Acks, Durability};
 use protocol::planted::{Fault, Planted};
@@ -60,6 +63,8 @@ pub(crate) struct TwoPhase {
     requests: BTreeMap<u64, Merged>,
     /// Those that read without locks.
     readings: BTreeMap<u64, Reading>,
+    /// For a backup: the request that has all keys locked, by its number.
+    moment: Option<(u64, Moment)>,
     /// What scripts have published that were carried out here.
     announced: Vec<Announcement>,
     newest_request: u64,
@@ -110,6 +115,7 @@ impl TwoPhase {
             resolver: Resolver::new(planted),
             requests: BTreeMap::new(),
             readings: BTreeMap::new(),
+            moment: None,
             announced: Vec::new(),
             newest_request: 0,
             connections: Connections::default(),
@@ -442,14 +448,16 @@ impl TwoPhase {
                     let command =
                         Command::decode(&mut Reader::of_checked(&record)).expect("it was encoded here");
                     let timeout_us = cx.configuration.command_timeout_ms * 1000;
+                    let is_moment = self.is_of_moment(asked.id);
                     // A group that lets it wait for its keys says so before the client is told that its outcome is not known.
                     let limit = self.coordinator.as_ref();
                     let limit = limit.filter(|_| matches!(asked.what, What::Lock | What::Prepare));
                     let limit_us = limit.and_then(|it| it.deadline_us(asked.id)).unwrap_or(u64::MAX);
-                    let limit_us = limit_us.saturating_sub(timeout_us / 10);
+                    let limit_us = limit_us.saturating_sub(if is_moment { 0 } else { timeout_us / 10 });
                     let deadline_us = limit_us.clamp(cx.now.monotonic_us, cx.now.monotonic_us + timeout_us);
                     self.ask(cx, Question::Record { group, asked, holder }, &command, deadline_us);
                 }
+                Action::Evaluate { ticket, id, .. } if self.begins_moment(cx, ticket, id) => {}
                 Action::Evaluate { ticket, id, found } => {
                     let Some(coordinator) = &mut self.coordinator else { continue };
                     let merged = self.requests.get_mut(&ticket);
@@ -470,6 +478,7 @@ impl TwoPhase {
                     coordinator.evaluated(id, evaluated, &mut actions);
                     self.carry_out(cx, None, actions);
                 }
+                Action::End { ticket, .. } if self.ends_moment(cx, ticket) => {}
                 Action::End { ticket, ended } => self.end(cx, ticket, ended),
             }
         }
@@ -772,17 +781,10 @@ fn all_saw(cx: &mut Context, merged: &Merged, group: u16, offset: Version) {
 /// The error for the client.
 fn takes_part(group: &Group) -> Result<(), String> {
     let keyspace = &group.keyspace;
-    let why = if !keyspace.has_leader() {
-        "has registers, which have no order"
-    } else if keyspace.acks == Acks::None {
-        "has acks = \"none\", and may forget what it has promised"
-    } else if keyspace.coding().is_some() {
-        "keeps its values as fragments"
-    } else {
-        return Ok(());
-    };
-    let name = keyspace.name();
-    Err(format!("{CROSSSLOT}, and '{name}' takes part in no transaction over several: it {why}"))
+    keyspace.takes_part().map_err(|why| {
+        let name = keyspace.name();
+        format!("{CROSSSLOT}, and '{name}' takes part in no transaction over several: it {why}")
+    })
 }
 
 /// What each group is asked to prepare or to lock.

@@ -100,6 +100,59 @@ fn the_version_of_a_keyspace_names_all_of_its_shards() {
     }
 }
 
+/// In one answer the versions at a record differ from those at the one before in its own shard alone, also where records have changed
+/// nothing in between.
+#[test]
+fn the_versions_at_a_change_tell_its_shard() {
+    let mut cluster = setup(3, &[&format!("{CONSENSUS} shards=3")]).start();
+    let writer = cluster.client(1);
+    for number in 0..20 {
+        cluster.ask(writer, &format!("SET p:k{number} v"));
+        // Nothing to change, in shards of which most come before that of the next change.
+        (0..6).for_each(|key| drop(cluster.ask(writer, &format!("SREM p:none{key} m"))));
+    }
+    let versions = |word: &String| word.split(',').map(str::to_owned).collect::<Vec<_>>();
+    for node in [1, 2, 3] {
+        let reader = cluster.client(node);
+        cluster.turns(60);
+        let all = words(&cluster.ask(reader, "KEYSPACE CHANGES p: FROM 0"));
+        let said: Vec<Vec<String>> =
+            all[1..].iter().filter(|it| it.matches(',').count() == 2).map(versions).collect();
+        assert_eq!(said.len(), 20);
+        for two in said.windows(2) {
+            let differ = two[0].iter().zip(&two[1]).filter(|(one, other)| one != other).count();
+            assert_eq!(differ, 1, "node {node}: {two:?}");
+        }
+    }
+}
+
+#[test]
+fn the_changes_of_a_transaction_name_it_in_each_shard() {
+    let mut cluster = setup(3, &[&format!("{CONSENSUS} shards=3"), "prefix=q: changes_bytes=1mb"]).start();
+    let writer = cluster.client(1);
+    let reader = watching(&mut cluster, 2, "FROM 0");
+    cluster.ask(writer, "SET p:alone 1");
+    assert_eq!(cluster.ask(writer, "MSET p:a 1 p:b 2 p:c 3 p:d 4 p:e 5 p:f 6 q:a 7"), "OK");
+    for request in ["MULTI", "INCR p:a", "GET q:a", "EXEC"] {
+        cluster.ask(writer, request);
+    }
+    let all = messages(&mut cluster, reader);
+    assert_eq!(all.len(), 6, "{all:?}");
+    let named = |message: &String| {
+        let last = message.rsplit_once('[').unwrap().1.trim_end_matches(']').replace('"', "");
+        let parts: Vec<String> = last.split(", ").map(str::to_owned).collect();
+        (parts[0].clone(), parts[1..].to_vec())
+    };
+    let (id, groups) = named(&all[2]);
+    assert!(id.matches('-').count() == 2 && groups.len() == 4, "{all:?}");
+    assert!(all[2..5].iter().all(|message| named(message) == (id.clone(), groups.clone())), "{all:?}");
+    let (next, of_two) = named(&all[5]);
+    assert!(next != id && of_two.len() == 2, "{all:?}");
+    // The group in which nothing changed has a record, too.
+    let asked = cluster.ask(writer, "KEYSPACE CHANGES q: FROM 0");
+    assert!(asked.contains(&id) && asked.contains(&format!("[], [], [\"{next}\"")), "{asked}");
+}
+
 #[test]
 fn a_late_reader_gets_the_oldest_version() {
     let mut cluster = setup(3, &["prefix=p: replication=consensus changes_bytes=1000 replicas=2"]).start();
@@ -168,6 +221,56 @@ fn a_shard_is_copied_by_its_leader_if_the_copy_can_show_one_moment() {
         before.matches(',').count() + 1,
         "a time for the only record"
     );
+}
+
+#[test]
+fn copies_are_of_one_moment_while_all_keys_are_locked() {
+    let mut cluster = setup(3, &["prefix= shards=2", "prefix=b:", "prefix=abd: replication=abd"]).start();
+    let (locker, writer) = (cluster.client(1), cluster.client(2));
+    let lock = "CLUSTER BACKUP LOCK 1 2 4";
+    for (wrong, why) in [
+        ("CLUSTER BACKUP LOCK 99", "no such group"),
+        ("CLUSTER BACKUP LOCK 1 3", "registers"),
+        ("CLUSTER BACKUP UNLOCK 1-1-1", "no keys are locked"),
+        ("CLUSTER BACKUP UNLOCK x", "no keys are locked"),
+        ("KEYSPACE COPY b: 0 LOCKED x", "behind LOCKED"),
+        ("KEYSPACE COPY b: 0 MORE 1-1-1", "syntax"),
+    ] {
+        let reply = cluster.ask(locker, wrong);
+        assert!(reply.contains(why), "{wrong}: {reply}");
+    }
+    let copy = |cluster: &mut Cluster, prefix: &str, shard: u16, id: &str| {
+        let replies = [1, 2, 3].map(|node| {
+            let client = cluster.client(node);
+            let reply = cluster.ask(client, &format!("KEYSPACE COPY {prefix} {shard} LOCKED {id}"));
+            cluster.close(client);
+            reply
+        });
+        replies.into_iter().find(|reply| !reply.contains("NOTLEADER")).expect("one of them leads")
+    };
+    for id_is_held in [true, false] {
+        let id = cluster.ask(locker, lock).trim_matches('"').to_owned();
+        assert!(id.starts_with("1-"), "{id}");
+        if id_is_held {
+            cluster.send(writer, "SET b:k 1");
+            cluster.turns(20);
+            assert_eq!(cluster.arrived(writer), None, "it waits");
+            for (prefix, shard) in [("", 0), ("", 1), ("b:", 0)] {
+                let reply = copy(&mut cluster, prefix, shard, &id);
+                assert!(reply.starts_with("COPY "), "{reply}");
+            }
+            assert_eq!(cluster.ask(locker, &format!("CLUSTER BACKUP UNLOCK {id}")), "OK");
+        } else {
+            // Nobody unlocks: that ends by itself.
+            let waited_ms = cluster.time(|cluster| assert_eq!(cluster.ask(writer, "SET b:k 2"), "OK"));
+            assert!((100..1000).contains(&waited_ms), "{waited_ms} ms");
+        }
+        if id_is_held {
+            assert_eq!(cluster.reply(writer), "OK");
+        }
+        let reply = copy(&mut cluster, "b:", 0, &id);
+        assert!(reply.contains("UNLOCKED"), "{reply}");
+    }
 }
 
 /// A leader was paused, and another one leads by now. It does not know that yet, and what was acknowledged since would be

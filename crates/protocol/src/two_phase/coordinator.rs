@@ -74,6 +74,8 @@ struct Transaction {
     /// The part that is asked before the others, and may wait for its keys, since this transaction holds nothing.
     alone: Option<usize>,
     stage: Stage,
+    /// No group is ever asked to prepare it. So each may give up its lock alone, and is told that it decides alone.
+    is_only_locked: bool,
     /// Whether it is committed, once that is decided.
     is_committed: Option<bool>,
 }
@@ -235,7 +237,7 @@ impl Coordinator {
         deadline_us: u64,
         actions: &mut Vec<Action>,
     ) {
-        self.begin_at(Stage::Preparing, of, parts, deadline_us, actions);
+        self.begin_at((Stage::Preparing, false), of, parts, deadline_us, actions);
     }
 
     /// As [`Coordinator::begin`], but the keys are locked first. When they are, [`Action::Evaluate`] follows.
@@ -249,12 +251,32 @@ impl Coordinator {
         deadline_us: u64,
         actions: &mut Vec<Action>,
     ) {
-        self.begin_at(Stage::Locking, of, parts, deadline_us, actions);
+        self.begin_at((Stage::Locking, false), of, parts, deadline_us, actions);
+    }
+
+    /// Locks all keys of these groups. When they are, [`Action::Evaluate`] follows, and then nothing, until the transaction is ended:
+    /// by [`Coordinator::evaluated`] with [`Evaluated::Nothing`], or by the deadline. A group may lose its lock at any time: who
+    /// relies on it has to ask the group, after all have locked.
+    ///
+    /// # Panics
+    /// Without a group, or with one twice.
+    pub fn lock_all(
+        &mut self,
+        of: (u64, UnixMs),
+        groups: &[u16],
+        deadline_us: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut share = Vec::new();
+        Share::of_all_keys(&mut share);
+        let planned = |group: &u16| Planned { group: *group, decides: true, share: share.clone() };
+        let parts = groups.iter().map(planned).collect();
+        self.begin_at((Stage::Locking, true), of, parts, deadline_us, actions);
     }
 
     fn begin_at(
         &mut self,
-        stage: Stage,
+        (stage, is_only_locked): (Stage, bool),
         (ticket, since): (u64, UnixMs),
         mut parts: Vec<Planned>,
         deadline_us: u64,
@@ -267,7 +289,8 @@ impl Coordinator {
         let parts = parts.into_iter().map(Part::new).collect();
         let age = Age { since, first };
         let (ticket, alone, is_committed) = (Some(ticket), None, None);
-        let begun = Transaction { ticket, age, deadline_us, parts, alone, stage, is_committed };
+        let begun =
+            Transaction { ticket, age, deadline_us, parts, alone, stage, is_only_locked, is_committed };
         self.latest += 1;
         self.transactions.insert(self.latest, begun);
         self.ask(self.latest, actions);
@@ -281,6 +304,8 @@ impl Coordinator {
         let transaction = self.transactions.get_mut(&id.number).expect("it is under way");
         assert_eq!(transaction.stage, Stage::Locking, "it is evaluated once");
         assert!(transaction.parts.iter().all(|part| part.is_prepared), "all keys are locked");
+        let has_shares = matches!(evaluated, Evaluated::Shares(_));
+        assert!(!has_shares || !transaction.is_only_locked, "its groups do not know of each other");
         let shares = match evaluated {
             Evaluated::Shares(shares) => shares,
             Evaluated::Nothing => return self.end(id.number, false, Ended::Done(Vec::new()), actions),
@@ -544,8 +569,9 @@ impl Coordinator {
         let id = TransactionId { coordinator: self.name, number };
         let over = self.over();
         let transaction = self.transactions.get_mut(&number).expect("it is under way");
-        let groups: Vec<(u16, bool)> =
-            transaction.parts.iter().map(|part| (part.planned.group, part.planned.decides)).collect();
+        let is_named = |at: &usize| !transaction.is_only_locked || *at == place;
+        let named = (0..transaction.parts.len()).filter(is_named).map(|at| &transaction.parts[at].planned);
+        let groups: Vec<(u16, bool)> = named.map(|it| (it.group, it.decides)).collect();
         let mut scratch = Vec::new();
         let header = Header::build((id, transaction.age), over, groups, &mut scratch)
             .expect("its groups are in order");

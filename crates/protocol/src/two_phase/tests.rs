@@ -48,7 +48,21 @@ struct World {
     ended: BTreeMap<u64, Ended>,
     /// The groups of the transactions that were evaluated, which is what they leave in each of these.
     evaluated: BTreeMap<u64, usize>,
+    /// All keys are locked, and copied group by group.
+    moments: Vec<Moment>,
+    /// Those of which every group was copied.
+    copied: Vec<Moment>,
+    is_moment: std::collections::BTreeSet<u64>,
+    /// The transactions that were done before each was begun.
+    before: BTreeMap<u64, Vec<u64>>,
     now_us: u64,
+}
+
+struct Moment {
+    ticket: u64,
+    id: TransactionId,
+    /// What was in the lists of each group.
+    copies: BTreeMap<u16, Vec<u64>>,
 }
 
 impl World {
@@ -66,6 +80,10 @@ impl World {
             on_its_way: Vec::new(),
             ended: BTreeMap::new(),
             evaluated: BTreeMap::new(),
+            moments: Vec::new(),
+            copied: Vec::new(),
+            is_moment: std::collections::BTreeSet::new(),
+            before: BTreeMap::new(),
             now_us: 1,
         }
     }
@@ -73,6 +91,18 @@ impl World {
     /// A transaction that adds its ticket to one of two lists in each of some groups; every second one reads these before.
     fn begin(&mut self, ticket: u64) {
         let at = self.choices.below(2);
+        let done = self.ended.iter().filter(|(_, ended)| matches!(ended, Ended::Done(_)));
+        self.before.insert(ticket, done.map(|(ticket, _)| *ticket).collect());
+        if self.choices.one_in(4) {
+            self.is_moment.insert(ticket);
+            let groups: Vec<u16> = (0..GROUPS).collect();
+            let (of, deadline_us) = ((ticket, self.now_us / 1000), self.now_us + 500_000);
+            let mut actions = Vec::new();
+            if let Some(coordinator) = &mut self.coordinators[at] {
+                coordinator.lock_all(of, &groups, deadline_us, &mut actions);
+            }
+            return self.take(Ok(at), actions);
+        }
         let (mut parts, is_locking) = (Vec::new(), self.choices.one_in(2));
         let first = self.choices.below(GROUPS.into()) as u16;
         for group in 0..GROUPS {
@@ -101,6 +131,11 @@ impl World {
             match action {
                 Action::Submit { group, asked, record } => {
                     self.on_its_way.push(OnItsWay { from, group, asked, record, outcome: None });
+                }
+                Action::Evaluate { ticket, id, found }
+                    if found.len() == usize::from(GROUPS) && is_count(&found) =>
+                {
+                    self.moments.push(Moment { ticket, id, copies: BTreeMap::new() });
                 }
                 Action::Evaluate { ticket, id, found } => {
                     let evaluated = self.evaluate(ticket, &found);
@@ -139,6 +174,38 @@ impl World {
             }
         };
         Evaluated::Shares(found.iter().map(share).collect())
+    }
+
+    /// One of the groups whose keys are all locked is copied, if they still are; when all are copied, they are unlocked.
+    fn copy_one(&mut self) {
+        if self.moments.is_empty() {
+            return;
+        }
+        let place = self.choices.below(self.moments.len());
+        let group = self.choices.below(GROUPS.into()) as u16;
+        let table = &mut self.tables[usize::from(group)];
+        let is_held = table.two_phase().all_locked_by() == Some(&self.moments[place].id);
+        if is_held {
+            let tickets = tickets_in(&mut unlocked(table));
+            self.moments[place].copies.entry(group).or_insert(tickets);
+            if self.moments[place].copies.len() < usize::from(GROUPS) {
+                return;
+            }
+        } else if self.moments[place].copies.contains_key(&group) {
+            return;
+        }
+        let moment = self.moments.swap_remove(place);
+        let (at, id) = (usize::from(moment.id.coordinator.node) - 1, moment.id);
+        let mut actions = Vec::new();
+        if let Some(coordinator) = &mut self.coordinators[at]
+            && coordinator.ticket_of(id) == Some(moment.ticket)
+        {
+            coordinator.evaluated(id, Evaluated::Nothing, &mut actions);
+        }
+        if is_held {
+            self.copied.push(moment);
+        }
+        self.take(Ok(at), actions);
     }
 
     /// A record reaches its group, or an outcome the one who waits for it; or it is lost, or does so twice.
@@ -247,6 +314,7 @@ impl World {
                     self.begin(ticket);
                 }
                 1 => self.tick(),
+                3 | 4 => self.copy_one(),
                 2 if self.choices.one_in(60) => {
                     let at = self.choices.below(2);
                     self.coordinators[at] = None;
@@ -267,20 +335,48 @@ impl World {
     fn counts(&mut self) -> BTreeMap<u64, Vec<usize>> {
         let mut counts = BTreeMap::<u64, Vec<usize>>::new();
         for (group, table) in self.tables.iter_mut().enumerate() {
-            for key in [&b"a"[..], b"b"] {
-                let mut out = ReplyBuffer::new();
-                table.read(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 }), 0, &mut out);
-                let mut reader = Reader::new(out.as_bytes());
-                while !reader.is_empty() {
-                    if let Ok(kv::Reply::Bulk(element)) = kv::Reply::decode(&mut reader) {
-                        let ticket = String::from_utf8_lossy(element).parse().expect("a ticket");
-                        counts.entry(ticket).or_insert_with(|| vec![0; GROUPS.into()])[group] += 1;
-                    }
-                }
+            for ticket in tickets_in(table) {
+                counts.entry(ticket).or_insert_with(|| vec![0; GROUPS.into()])[group] += 1;
             }
         }
         counts
     }
+}
+
+/// What is in the lists of a group.
+fn tickets_in(table: &mut Table) -> Vec<u64> {
+    let mut tickets = Vec::new();
+    for key in [&b"a"[..], b"b"] {
+        let mut out = ReplyBuffer::new();
+        table.read(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 }), 0, &mut out);
+        let mut reader = Reader::new(out.as_bytes());
+        while !reader.is_empty() {
+            if let Ok(kv::Reply::Bulk(element)) = kv::Reply::decode(&mut reader) {
+                tickets.push(String::from_utf8_lossy(element).parse().expect("a ticket"));
+            }
+        }
+    }
+    tickets
+}
+
+/// A copy of a table, in which nothing is locked.
+fn unlocked(table: &mut Table) -> Table {
+    let (snapshot, mut copy, mut chunk) = (table.begin_snapshot(), Table::new(9), Vec::new());
+    while table.snapshot_chunk(snapshot, 1 << 20, &mut chunk) {}
+    table.end_snapshot(snapshot);
+    copy.install(&chunk).expect("a whole snapshot");
+    let held: Vec<Vec<u8>> = copy.two_phase().held().map(|(_, header)| header.bytes().to_vec()).collect();
+    for (version, header) in (1_000_000..).zip(held) {
+        let header = kv::Header::of(&header).expect("it is a header");
+        let abort = Command::TwoPhase(kv::TwoPhaseCommand::Abort { header });
+        copy.apply(&abort, version, 1, &mut ReplyBuffer::new());
+    }
+    copy
+}
+
+/// Whether groups have locked all keys: each has told how many there are.
+fn is_count(found: &[Found]) -> bool {
+    found.iter().all(|found| matches!(kv::Reply::first(&found.reply), kv::Reply::Integer(_)))
 }
 
 /// A table with the names of its lists.
@@ -323,7 +419,7 @@ fn pushing(key: &[u8], ticket: u64) -> Vec<u8> {
 
 #[test]
 fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
-    let (mut done, mut refused, mut unknown) = (0, 0, 0);
+    let (mut done, mut refused, mut unknown, mut copied) = (0, 0, 0, 0);
     for seed in 1..=2000 {
         let mut world = World::new(seed);
         world.run();
@@ -341,7 +437,25 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
                 "seed {seed}: {ticket} is carried out twice: {counts:?}"
             );
         }
+        // What groups showed while all keys of all were locked is of one moment.
+        for Moment { ticket, copies, .. } in &world.copied {
+            copied += 1;
+            let is_in = |other: &u64| copies.values().any(|copy| copy.contains(other));
+            for (other, all) in &counts {
+                let shown = |group: &u16| copies[group].iter().filter(|it| *it == other).count();
+                let shown: Vec<usize> = (0..GROUPS).map(|group| shown(&group)).collect();
+                assert!(!is_in(other) || shown == *all, "seed {seed}: moment {ticket} has half of {other}");
+                let causes = world.before[other].iter().filter(|cause| counts.contains_key(cause));
+                let lacks = causes.filter(|cause| !is_in(cause)).find(|_| is_in(other));
+                assert_eq!(lacks, None, "seed {seed}: moment {ticket} has {other} without it");
+            }
+            let mut done = world.before[ticket].iter().filter(|cause| counts.contains_key(cause));
+            assert_eq!(done.find(|done| !is_in(done)), None, "seed {seed}: moment {ticket} is too old");
+        }
         for (ticket, ended) in &world.ended {
+            if !world.before.contains_key(ticket) || world.is_moment.contains(ticket) {
+                continue;
+            }
             let done_in = counts.get(ticket).map_or(0, |counts| counts.iter().sum());
             match ended {
                 Ended::Done(replies) => {
@@ -358,7 +472,7 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
         }
     }
     assert!(
-        done > 10_000 && refused > 100 && unknown > 100,
-        "{done} done, {refused} refused, {unknown} unknown"
+        done > 7_000 && refused > 100 && unknown > 100 && copied > 500,
+        "{done} done, {refused} refused, {unknown} unknown, {copied} copied"
     );
 }

@@ -116,6 +116,11 @@ impl Client {
         self.stream.get_mut().write_all(requests).context("the connection is lost")
     }
 
+    /// Sets how long a server may be silent.
+    pub(crate) fn set_read_timeout(&self, within: Duration) -> Result<()> {
+        self.stream.get_ref().set_read_timeout(within).context("the connection is lost")
+    }
+
     /// Reads the next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply> {
         Reply::read(&mut self.stream).context("the connection is lost")

@@ -27,6 +27,7 @@ mod http;
 mod jobs;
 mod live;
 mod locks;
+mod moments;
 mod page;
 mod queues;
 mod redisson;

@@ -129,7 +129,7 @@ fn taken(reply: &[u8]) -> Result<(String, String), Refusal> {
     let until = text(&mut reader)?;
     let mut events = String::new();
     for _ in 0..count(&mut reader)? {
-        count(&mut reader)?;
+        let parts = count(&mut reader)?;
         let version = text(&mut reader)?;
         let mut changes = Vec::new();
         for _ in 0..count(&mut reader)? {
@@ -151,7 +151,17 @@ fn taken(reply: &[u8]) -> Result<(String, String), Refusal> {
             }
             effects.push(Value::Array(words));
         }
-        let data = json!({ "version": version, "events": changes, "effects": effects });
+        let mut data = json!({ "version": version, "events": changes, "effects": effects });
+        if parts > 3 {
+            let groups = count(&mut reader)?.saturating_sub(1);
+            let id = text(&mut reader)?;
+            let group = |_| match next(&mut reader)? {
+                Reply::Integer(group) => Ok(group),
+                _ => Err(unexpected()),
+            };
+            let groups = (0..groups).map(group).collect::<Result<Vec<_>, Refusal>>()?;
+            data["transaction"] = json!({ "id": id, "groups": groups });
+        }
         events += &event("change", &version, &data);
     }
     Ok((until, events))

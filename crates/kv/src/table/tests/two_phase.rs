@@ -156,6 +156,78 @@ fn a_group_that_has_only_locked_keys_may_give_up_alone() {
 }
 
 #[test]
+fn while_all_keys_are_locked_nothing_changes_and_no_other_transaction_begins() {
+    let mut store = Store::new();
+    store.play("SET a 1 -> OK\nSET short 1 PX 50 -> OK");
+    let lock_all = |store: &mut Store, of: u64| {
+        let mut scratch = Vec::new();
+        let share = Share::of_all_keys(&mut scratch);
+        with_header(number(of), 1, |header| {
+            store.apply(&Command::TwoPhase(TwoPhaseCommand::Lock { header, is_alone: false, share }))
+        })
+    };
+    store.prepare(number(1), "INCRBY a 1");
+    assert!(lock_all(&mut store, 2).starts_with("[REFUSED"), "another transaction holds a key");
+    store.commit(number(1));
+    let time = store.time;
+    assert_eq!(lock_all(&mut store, 3), format!("[LOCKED {time} 2]"));
+    assert_eq!(lock_all(&mut store, 3), format!("[LOCKED {time} 2]"), "sent again");
+    assert!(store.table.two_phase().all_locked_by().is_some());
+    assert_eq!(store.table.digest(), copy_of(&mut store.table).digest(), "a snapshot has it");
+    assert!(copy_of(&mut store.table).two_phase().all_locked_by().is_some());
+    store.table.check_invariants();
+    for command in ["SET new 1", "SET a 7", "GET new", "DBSIZE", "FLUSHALL", "MGET a new", "KEYS *"] {
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        let mut scratch = Vec::new();
+        assert!(store.table.is_blocked(&parse(&words, &mut scratch)), "{command}");
+    }
+    assert!(!store.table.is_blocked(&Command::Watch { keys: List::build(&mut Vec::new(), []) }), "no keys");
+    assert!(store.prepare(number(4), "SET new 1").starts_with("[REFUSED"));
+    assert!(lock_all(&mut store, 5).starts_with("[REFUSED"));
+    store.time += 1000;
+    assert_eq!(store.apply(&Command::Purge { until: store.time }), "0");
+    assert_eq!(store.resolve(number(3)), "[REFUSED]", "it has only locked");
+    assert!(!store.table.two_phase().locks_any());
+    assert_eq!(lock_all(&mut store, 3), "[REFUSED]", "a lock that was given up is never taken again");
+    store.play("SET a 7 -> OK");
+    assert_eq!(store.apply(&Command::Purge { until: store.time }), "1");
+    assert!(lock_all(&mut store, 6).starts_with("[LOCKED"));
+    assert_eq!(store.abort(number(6)), "[REFUSED]");
+    store.play("DBSIZE -> 1");
+}
+
+#[test]
+fn the_record_of_a_commit_names_its_transaction() {
+    let mut store = Store::new();
+    store.table.keep_history(1 << 20);
+    store.play("SET a 1 -> OK");
+    store.prepare(number(7), "INCRBY a 1");
+    store.commit(number(7));
+    store.prepare(number(8), "GET a");
+    store.commit(number(8));
+    store.prepare(number(9), "SET a 3");
+    store.abort(number(9));
+    store.play("SET a 4 -> OK");
+    let mut out = ReplyBuffer::new();
+    store.table.recent(0, u32::MAX, &mut out);
+    let mut elements = Reader::new(out.as_bytes());
+    let mut records = Vec::new();
+    while !elements.is_empty() {
+        match Reply::decode(&mut elements).unwrap() {
+            Reply::Array(parts @ 4..=6) => records.push((parts, String::new())),
+            Reply::Bulk(word) if word.starts_with(b"2-1-") => {
+                records.last_mut().unwrap().1 = String::from_utf8_lossy(word).into_owned();
+            }
+            _ => {}
+        }
+    }
+    // The first array is the whole answer.
+    let names: Vec<&str> = records[1..].iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["", "2-1-7", "2-1-8", ""], "{records:?}");
+    assert_eq!(records[1].0, 4, "other records are as they were");
+}
+
+#[test]
 fn a_share_that_fails_where_keys_are_locked_refuses_the_transaction() {
     let mut store = Store::new();
     store.play("SET a text -> OK");

@@ -15,12 +15,16 @@ use super::files::{self, Sums};
 pub(super) const FILE: &str = "manifest.json";
 
 /// The newest version of the format that this program knows.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
-/// The version of the format of a backup that lacks these keyspaces. Earlier releases do not read the second one, which they would
-/// take for whole.
-pub(super) fn format_for(missing: &BTreeMap<String, String>) -> u32 {
-    if missing.is_empty() { 1 } else { 2 }
+/// The version of the format of a backup that lacks these keyspaces, and of one that says what is of one moment. Earlier releases
+/// do not read the second one, which they would take for whole, nor the third, whose fields they do not know.
+pub(super) fn format_for(missing: &BTreeMap<String, String>, says_moment: bool) -> u32 {
+    match (says_moment, missing.is_empty()) {
+        (true, _) => 3,
+        (false, false) => 2,
+        (false, true) => 1,
+    }
 }
 
 /// A keyspace's name for people.
@@ -50,6 +54,13 @@ pub(super) struct Manifest {
     /// The keyspaces that could not be read, by prefix, and why. They are as the backup before has them, or not in it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) missing: BTreeMap<String, String>,
+    /// The moment of which all keyspaces are that are neither `missing` nor `apart`, and that this backup was to save, by the clock of
+    /// the cluster, in milliseconds since the Unix epoch. None: there is no such moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) together_ms: Option<u64>,
+    /// The keyspaces that are not of that moment, by prefix, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) apart: BTreeMap<String, String>,
     /// The SHA-256 of this file with an empty checksum.
     pub(super) checksum: String,
 }
@@ -219,6 +230,8 @@ pub(super) mod tests {
             users: Vec::new(),
             functions: String::new(),
             missing: BTreeMap::new(),
+            together_ms: None,
+            apart: BTreeMap::new(),
             checksum: String::new(),
         };
         manifest.checksum = manifest.sum().unwrap();

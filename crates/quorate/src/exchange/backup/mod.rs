@@ -1,7 +1,7 @@
 //! `quorate backup` and `quorate restore`: a whole cluster as files, and back into another cluster.
 //!
 //! Reading order: [`store`] (where files are), [`manifest`] (what a backup consists of), [`backups`] (which exist), [`files`]
-//! (checksums), [`take`] (makes a backup), [`tell`] (the cluster of it), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
+//! (checksums), [`take`] (makes a backup), [`together`] (one moment for all shards), [`tell`] (the cluster of it), [`choose`] (which files show a moment), [`mod@restore`], [`moment`] (times as text).
 
 mod backups;
 mod choose;
@@ -12,6 +12,7 @@ mod restore;
 mod store;
 mod take;
 mod tell;
+mod together;
 
 pub(crate) use restore::RestoreArgs;
 pub(super) use restore::run as restore;
@@ -145,7 +146,7 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
         // The next backup would remove its files, but it may be long until then.
         let _ = backups.sweep();
     }
-    let Made { name, copied, continued, keys, records, bytes, missing, kept, saved } =
+    let Made { name, copied, continued, keys, records, bytes, missing, kept, apart, held, saved } =
         made.context("no backup was made")?;
     let mut parts = Vec::new();
     if copied > 0 {
@@ -158,6 +159,13 @@ fn make_one(backups: &Backups, args: &BackupArgs) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let (parts, megabytes) = (parts.join(", "), bytes as f64 / 1e6);
     say(&format!("backup {name}: {parts}, {megabytes:.1} MB written and read back in {seconds:.1} s"));
+    if let Some(held) = held {
+        let ms = held.as_secs_f64() * 1e3;
+        say(&format!("its shards show one moment, for which commands waited {ms:.1} ms at most"));
+    }
+    for (prefix, why) in in_order(&apart) {
+        say(&format!("not of one moment with the others: {}: {why}", named(prefix)));
+    }
     for (prefix, why) in in_order(&missing) {
         let instead = match kept.get(prefix) {
             Some(shows) => format!("it stays in the backup: {shows}"),
@@ -243,6 +251,12 @@ fn list(path: &Path, age_max: Option<Duration>) -> Result<()> {
         keyspaces.sort_by_cached_key(|it| words::natural(&it.prefix));
         for keyspace in keyspaces {
             say(&format!("    keyspace '{}': {}", keyspace.name(), choose::reach(keyspace)));
+        }
+        if let Some(at_ms) = backup.together_ms {
+            say(&format!("    all shards that it has saved are as at one moment, {}", moment::text(at_ms)));
+        }
+        for (prefix, why) in in_order(&backup.apart) {
+            say(&format!("    not of one moment with the others: {}: {why}", named(prefix)));
         }
         for (prefix, why) in in_order(&backup.missing) {
             say(&format!("    not saved at that time: {}: {why}", named(prefix)));

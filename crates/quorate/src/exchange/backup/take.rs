@@ -25,6 +25,7 @@ use super::choose;
 use super::files::{Sums, Writer};
 use super::manifest::{ChangeFile, Cluster, KeyFile, Keyspace, Manifest, Shard, format_for, named};
 use super::moment;
+use super::together::{Begun, MARK_BYTES, Together, is_passing};
 use crate::connection::{ANSWER_WITHIN, Client, Connect, Reply, Role, put_request};
 use crate::output::say;
 
@@ -41,9 +42,6 @@ const STEP: &[u8] = b"200";
 /// If changes take more bytes than this, and more than the copy that they follow, a new copy is worth its time.
 const CHANGES_BYTES_ANYWAY: u64 = 64 << 20;
 
-/// Length of the mark at the end of a copy.
-const MARK_BYTES: usize = 40;
-
 /// A summary of a backup.
 #[derive(Default)]
 pub(super) struct Made {
@@ -57,6 +55,10 @@ pub(super) struct Made {
     pub(super) missing: BTreeMap<String, String>,
     /// The keyspaces that are as the last backup has them, by prefix, and what that shows.
     pub(super) kept: BTreeMap<String, String>,
+    /// The keyspaces that are not of the moment that the others show, by prefix, and why; and for how long commands may have waited
+    /// for that moment, if there is one.
+    pub(super) apart: BTreeMap<String, String>,
+    pub(super) held: Option<Duration>,
     /// The moment that the backup shows of each keyspace, by prefix; 0: it could not be read, and is not in it.
     pub(super) saved: BTreeMap<String, u64>,
 }
@@ -91,7 +93,8 @@ pub(super) fn take(
     let before = last.as_ref().filter(|_| !wanted.is_full);
     let made = Made { name: moment::name(begun_ms), ..Made::default() };
     let patience = Patience { left: PATIENCE, is_told: false };
-    let mut taking = Taking { backups, progress: Progress::begin(), made, patience };
+    let together = Together::begin(&mut source, &entries);
+    let mut taking = Taking { backups, progress: Progress::begin(), made, patience, together };
     let mut keyspaces = Vec::new();
     for (prefix, entry) in &entries {
         let (name, before) = (entry.keyspace.name(), before.and_then(|before| before.keyspace(prefix)));
@@ -100,6 +103,8 @@ pub(super) fn take(
             Err(error) if wanted.fails_on_missing => return Err(error.context(format!("keyspace '{name}'"))),
             Err(error) => {
                 taking.made.missing.insert(prefix.clone(), format!("{error:#}"));
+                taking.together.drop_copies(&entry.groups);
+                taking.together.apart.remove(prefix);
                 source.connect_again()?;
             }
         }
@@ -131,8 +136,10 @@ pub(super) fn take(
             missing.entry(prefix.clone()).or_insert_with(|| why.clone());
         }
     }
+    let Together { at_ms, held, apart, .. } = taking.together;
+    (taking.made.held, taking.made.apart) = (at_ms.map(|_| held), apart.clone());
     let mut manifest = Manifest {
-        format: format_for(&missing),
+        format: format_for(&missing, at_ms.is_some() || !apart.is_empty()),
         program: node::VERSION.to_owned(),
         name: taking.made.name.clone(),
         cluster,
@@ -142,6 +149,8 @@ pub(super) fn take(
         users,
         functions,
         missing,
+        together_ms: at_ms,
+        apart,
         checksum: String::new(),
     };
     backups.add(&mut manifest)?;
@@ -217,18 +226,13 @@ impl Source {
     }
 
     /// A node that accepts connections and does not answer is not asked again: each time would cost a minute.
-    fn forget_if_silent(&mut self, address: &str, error: &anyhow::Error) {
+    pub(super) fn forget_if_silent(&mut self, address: &str, error: &anyhow::Error) {
         let is_silent = |error: &std::io::Error| matches!(error.kind(), TimedOut | WouldBlock);
         if error.chain().filter_map(|it| it.downcast_ref()).any(is_silent) && self.cluster.addresses.len() > 1
         {
             self.cluster.addresses.retain(|other| other != address);
         }
     }
-}
-
-/// Whether an error may be over in a moment: nobody leads, or the leader has just changed.
-fn is_passing(error: &str) -> bool {
-    ["NOTLEADER ", "CLUSTERDOWN ", "TRYAGAIN ", "LOADING "].iter().any(|code| error.starts_with(code))
 }
 
 /// How long a backup still waits for what does not answer, all in all.
@@ -257,35 +261,13 @@ impl Patience {
     }
 }
 
-/// The header of a copy.
-struct Begun {
-    group: u16,
-    version: u64,
-    time_ms: u64,
-    mark: Vec<u8>,
-}
-
-impl Begun {
-    fn parse(text: &str) -> Option<Begun> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let ["COPY", version, time_ms, mark] = words[..] else { return None };
-        let (group, version) = version.split_once('-')?;
-        let mark = Some(mark.as_bytes().to_vec()).filter(|mark| mark.len() == MARK_BYTES)?;
-        Some(Begun {
-            group: group.parse().ok()?,
-            version: version.parse().ok()?,
-            time_ms: time_ms.parse().ok()?,
-            mark,
-        })
-    }
-}
-
 /// A backup in progress.
 struct Taking<'b> {
     backups: &'b Backups,
     progress: Progress,
     made: Made,
     patience: Patience,
+    together: Together,
 }
 
 impl Taking<'_> {
@@ -300,9 +282,11 @@ impl Taking<'_> {
         let settings: BTreeMap<String, String> = pairs.filter(|(name, _)| name != "prefix").collect();
         let mut keyspace = Keyspace { prefix: prefix.to_owned(), settings, shards: Vec::new() };
         if let Some(before) = before.filter(|before| self.may_continue(&keyspace, before, entry)) {
-            match self.changes(source, prefix, &before.shards) {
+            let goals = self.together.versions(&entry.groups);
+            match self.changes(source, prefix, &before.shards, goals) {
                 Ok(shards) => {
                     self.made.continued += shards.len();
+                    self.together.drop_copies(&entry.groups);
                     return Ok(Keyspace { shards, ..keyspace });
                 }
                 Err(Broken::Behind) => say(&format!(
@@ -314,6 +298,18 @@ impl Taking<'_> {
             }
         }
         for (number, group) in entry.groups.iter().enumerate() {
+            if let Some((client, begun)) = self.together.take(*group) {
+                match self.copied(client, &begun) {
+                    Ok(shard) => {
+                        keyspace.shards.push(shard);
+                        continue;
+                    }
+                    Err(error) => {
+                        let why = format!("the copy of shard {number} broke off: {error:#}");
+                        self.together.set_apart(prefix, &entry.groups, why);
+                    }
+                }
+            }
             match source.copy(prefix, number, &mut self.patience) {
                 Ok((client, begun)) => {
                     ensure!(begun.group == *group, "the keyspace was created again during the backup");
@@ -527,11 +523,24 @@ impl From<anyhow::Error> for Broken {
 }
 
 impl Taking<'_> {
-    /// Adds all changes after those of an earlier backup, up to what the leaders have applied now.
-    fn changes(&mut self, source: &mut Source, prefix: &str, before: &[Shard]) -> Result<Vec<Shard>, Broken> {
-        let until_ms = source.time_ms()?;
+    /// Adds all changes after those of an earlier backup: up to these versions, which are of a time; or up to what the leaders have
+    /// applied now, and what follows.
+    fn changes(
+        &mut self,
+        source: &mut Source,
+        prefix: &str,
+        before: &[Shard],
+        moment: Option<(Versions, u64)>,
+    ) -> Result<Vec<Shard>, Broken> {
         let mut at: Versions = before.iter().map(|shard| (shard.group, shard.reached())).collect();
-        let goals = source.goals(prefix, &at, &mut self.patience)?;
+        let is_of_moment = moment.is_some();
+        let (goals, until_ms) = match moment {
+            Some(moment) => moment,
+            None => {
+                let until_ms = source.time_ms()?;
+                (source.goals(prefix, &at, &mut self.patience)?, until_ms)
+            }
+        };
         let mut files: Vec<Option<(Writer, u64)>> = at.iter().map(|_| None).collect();
         let mut patience = Instant::now() + PATIENCE;
         while at.iter().zip(&goals).any(|(at, goal)| at.1 < goal.1) {
@@ -556,9 +565,23 @@ impl Taking<'_> {
             let (reached, records) =
                 changes::of_reply(reply).context("KEYSPACE CHANGES answers with what is none")?;
             for (said, record) in records {
-                let place = said.iter().zip(&at).position(|(said, at)| said.0 == at.0 && said.1 > at.1);
+                let groups = |versions: &Versions| versions.iter().map(|it| it.0).collect::<Vec<_>>();
+                if groups(&said) != groups(&at) {
+                    return Err(anyhow!("the keyspace was created again during the backup").into());
+                }
+                let mut places = (0..at.len()).filter(|place| said[*place].1 != at[*place].1);
+                let (place, other) = (places.next(), places.next());
+                let place = place.filter(|place| said[*place].1 > at[*place].1);
                 let place = place.context("a change has a version that is not behind those before")?;
+                if other.is_some() {
+                    // A node of release 1 does not say of which shard the change is.
+                    return Err(Broken::Behind);
+                }
                 let record = Record { version: said[place].1, ..record };
+                at = said;
+                if is_of_moment && record.version > goals[place].1 {
+                    continue;
+                }
                 let (writer, count) = match &mut files[place] {
                     Some(open) => open,
                     none => {
@@ -569,7 +592,6 @@ impl Taking<'_> {
                 };
                 changes::write(&record, writer)?;
                 *count += 1;
-                at = said;
                 self.made.records += 1;
             }
             if word(&reached) != from {
@@ -586,8 +608,9 @@ impl Taking<'_> {
             self.progress.show_bytes(self.made.bytes, None);
         }
         let mut shards = before.to_vec();
-        for ((shard, file), at) in shards.iter_mut().zip(files).zip(&at) {
+        for (((shard, file), at), goal) in shards.iter_mut().zip(files).zip(&at).zip(&goals) {
             let from = shard.reached();
+            let until = if is_of_moment { goal.1.max(from) } else { at.1 };
             let path = self.changes_of(shard.group);
             // A shard that has not changed has a file without records, which records a later time.
             let (writer, records) = match file {
@@ -599,7 +622,7 @@ impl Taking<'_> {
                 }
             };
             let sums = writer.end()?;
-            let changes = ChangeFile { path, sums, from, until: at.1, until_ms, records };
+            let changes = ChangeFile { path, sums, from, until, until_ms, records };
             let read = check_changes(self.backups, &changes);
             read.with_context(|| format!("{}, read back", self.backups.name_of(&changes.path)))?;
             self.made.bytes += changes.sums.bytes;
