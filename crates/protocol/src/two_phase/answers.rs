@@ -39,10 +39,16 @@ impl<'r> Answer<'r> {
 
     /// `None` for an error: the record was refused, and has not changed the group's vote.
     fn in_reply(reply: &'r [u8]) -> Option<Answer<'r>> {
+        let vote = |word: &[u8]| Vote::ALL.into_iter().find(|vote| vote.word().as_bytes() == word);
         let mut elements = Reader::new(reply);
-        let Ok(Reply::Array(count)) = Reply::decode(&mut elements) else { return None };
+        let count = match Reply::decode(&mut elements) {
+            Ok(Reply::Array(count)) => count,
+            // To `Ask`.
+            Ok(Reply::Status(word)) => return Some(Answer::Vote(vote(word)?)),
+            _ => return None,
+        };
         let Ok(Reply::Status(word)) = Reply::decode(&mut elements) else { return None };
-        let vote = Vote::ALL.into_iter().find(|vote| vote.word().as_bytes() == word)?;
+        let vote = vote(word)?;
         let rest = elements.rest();
         Some(match (vote, count) {
             (Vote::Locked, 3) => match Reply::decode(&mut elements) {

@@ -32,7 +32,7 @@ pub struct Planned {
 pub enum Evaluated {
     /// Each group of the transaction has this to do, as an encoded [`Share`].
     Shares(Vec<(u16, Vec<u8>)>),
-    /// Nothing changes: all values existed together while all keys were locked, so the transaction is over.
+    /// Nothing changes: if all keys are still locked, all values have existed together, and the transaction is over.
     Nothing,
     /// It cannot be carried out: the encoded error.
     Refused(Vec<u8>),
@@ -89,6 +89,9 @@ enum Stage {
     Locking,
     /// Its groups prepare what was found while the keys were locked.
     PreparingLocked,
+    /// Nothing is to be done: its groups are asked whether they still hold the keys. A group may have given up its lock before the
+    /// last one had locked, and then the values are not of one moment.
+    Confirming,
 }
 
 impl Stage {
@@ -96,7 +99,7 @@ impl Stage {
     fn first(self) -> Stage {
         match self {
             Stage::Preparing => Stage::Preparing,
-            Stage::Locking | Stage::PreparingLocked => Stage::Locking,
+            Stage::Locking | Stage::PreparingLocked | Stage::Confirming => Stage::Locking,
         }
     }
 }
@@ -149,12 +152,20 @@ impl Part {
 impl Transaction {
     /// Whether a deciding group was asked to prepare it.
     fn asked_deciders(&self) -> bool {
-        self.stage != Stage::Locking && self.parts.iter().any(|part| part.planned.decides && part.was_asked)
+        self.asks_for_votes() && self.parts.iter().any(|part| part.planned.decides && part.was_asked)
+    }
+
+    fn asks_for_votes(&self) -> bool {
+        matches!(self.stage, Stage::Preparing | Stage::PreparingLocked)
     }
 
     /// What its groups are asked.
     fn question(&self) -> What {
-        if self.stage == Stage::Locking { What::Lock } else { What::Prepare }
+        match self.stage {
+            Stage::Locking => What::Lock,
+            Stage::Confirming => What::Confirm,
+            Stage::Preparing | Stage::PreparingLocked => What::Prepare,
+        }
     }
 
     /// Whether it can never be committed: the rule by which a coordinator may abort.
@@ -166,11 +177,11 @@ impl Transaction {
     /// The parts that may be asked now: one alone, then those that do not decide, then those that do. Locks are no votes.
     fn wave(&self) -> Vec<usize> {
         let places = 0..self.parts.len();
-        let alone = self.alone.filter(|_| self.stage != Stage::PreparingLocked);
+        let alone = self.alone.filter(|_| matches!(self.stage, Stage::Preparing | Stage::Locking));
         if let Some(alone) = alone.filter(|alone| !self.parts[*alone].is_prepared) {
             return vec![alone];
         }
-        if self.stage == Stage::Locking {
+        if !self.asks_for_votes() {
             return places.collect();
         }
         let others = places.clone().filter(|place| !self.parts[*place].planned.decides);
@@ -308,7 +319,18 @@ impl Coordinator {
         assert!(!has_shares || !transaction.is_only_locked, "its groups do not know of each other");
         let shares = match evaluated {
             Evaluated::Shares(shares) => shares,
-            Evaluated::Nothing => return self.end(id.number, false, Ended::Done(Vec::new()), actions),
+            // One group is asked once, so what it has read is of one moment.
+            Evaluated::Nothing if transaction.is_only_locked || transaction.parts.len() == 1 => {
+                return self.end(id.number, false, Ended::Done(Vec::new()), actions);
+            }
+            Evaluated::Nothing => {
+                transaction.stage = Stage::Confirming;
+                for part in &mut transaction.parts {
+                    let planned = part.planned.clone();
+                    *part = Part { may_hold: true, ..Part::new(planned) };
+                }
+                return self.ask(id.number, actions);
+            }
             Evaluated::Refused(error) => return self.end(id.number, false, Ended::Refused(error), actions),
         };
         assert_eq!(shares.len(), transaction.parts.len(), "each group has a share");
@@ -358,6 +380,14 @@ impl Coordinator {
             return self.end_if_confirmed(id.number);
         }
         match answer {
+            Answer::Vote(Vote::Locked) if is_question && what == What::Confirm => {
+                part.is_prepared = true;
+                self.ask(id.number, actions);
+            }
+            Answer::Vote(_) if is_question && what == What::Confirm => {
+                part.is_refused = true;
+                self.begin_again(id.number, place, now_us, actions);
+            }
             Answer::Prepared(reply) => {
                 part.is_prepared = true;
                 part.reply = reply.map(<[u8]>::to_vec);
@@ -481,6 +511,7 @@ impl Coordinator {
                 replies.collect::<Option<Vec<_>>>().map_or(Ended::Unknown, Ended::Done)
             }
             Stage::PreparingLocked => Ended::Done(Vec::new()),
+            Stage::Confirming => return self.end(number, false, Ended::Done(Vec::new()), actions),
             Stage::Locking => {
                 // Nobody waits for it any more.
                 let Some(ticket) = transaction.ticket else {
@@ -591,7 +622,12 @@ impl Coordinator {
                     Stage::Preparing => TwoPhaseCommand::Prepare { header, is_alone, share },
                     Stage::Locking => TwoPhaseCommand::Lock { header, is_alone, share },
                     Stage::PreparingLocked => TwoPhaseCommand::PrepareLocked { header, share },
+                    Stage::Confirming => unreachable!("what is confirmed is locked"),
                 }
+            }
+            (What::Confirm, _) => {
+                part.was_asked = true;
+                TwoPhaseCommand::Ask { id }
             }
             (What::Resolve, _) => TwoPhaseCommand::Resolve { header },
             (What::End, Some(true)) => TwoPhaseCommand::Commit { header },

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! Where a command needs values of several groups, the groups lock its keys first (`Lock`), and return the values; the node then finds
-//! out what each group has to do ([`Action::Evaluate`]), which they prepare as above (`PrepareLocked`).
+//! out what each group has to do ([`Action::Evaluate`]), which they prepare as above (`PrepareLocked`). If that is nothing, they are asked
+//! whether the keys are still locked.
 
 mod answers;
 mod coordinator;
@@ -88,6 +89,8 @@ pub enum What {
     Lock,
     /// To prepare the transaction.
     Prepare,
+    /// Whether its keys are still locked.
+    Confirm,
     /// For its vote.
     Resolve,
     /// To end it.

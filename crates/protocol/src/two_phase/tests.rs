@@ -5,7 +5,7 @@ use super::{Action, Asked, Coordinator, Ended, Evaluated, Found, Planned, Resolv
 use crate::contract::Result as Outcome;
 use crate::planted::Planted;
 use kv::codec::Reader;
-use kv::{Command, Draft, List, ListCommand, ReplyBuffer, Share, Table, TransactionId};
+use kv::{Command, Draft, List, ListCommand, ReplyBuffer, Share, Table, TransactionId, TwoPhaseCommand};
 use std::collections::BTreeMap;
 
 const GROUPS: u16 = 3;
@@ -48,6 +48,8 @@ struct World {
     ended: BTreeMap<u64, Ended>,
     /// The groups of the transactions that were evaluated, which is what they leave in each of these.
     evaluated: BTreeMap<u64, usize>,
+    /// What the transactions have read that changed nothing: the lists by their groups.
+    read: BTreeMap<u64, BTreeMap<u16, (Vec<u8>, Vec<u64>)>>,
     /// All keys are locked, and copied group by group.
     moments: Vec<Moment>,
     /// Those of which every group was copied.
@@ -80,6 +82,7 @@ impl World {
             on_its_way: Vec::new(),
             ended: BTreeMap::new(),
             evaluated: BTreeMap::new(),
+            read: BTreeMap::new(),
             moments: Vec::new(),
             copied: Vec::new(),
             is_moment: std::collections::BTreeSet::new(),
@@ -156,23 +159,18 @@ impl World {
     /// What follows from the lists that a transaction has read: each of its groups adds the ticket to the one that it has locked, and
     /// now and then something is wrong with them, or there is nothing to do.
     fn evaluate(&mut self, ticket: u64, found: &[Found]) -> Evaluated {
-        match self.choices.below(12) {
-            0 => {
+        match self.choices.below(16) {
+            0..3 => {
                 self.evaluated.insert(ticket, 0);
+                self.read.insert(ticket, found.iter().map(|found| (found.group, read_in(found))).collect());
                 return Evaluated::Nothing;
             }
-            1 => return Evaluated::Refused(Vec::new()),
+            3 => return Evaluated::Refused(Vec::new()),
             _ => {}
         }
         self.evaluated.insert(ticket, found.len());
-        let share = |found: &Found| {
-            let mut elements = Reader::new(&found.reply);
-            assert_eq!(kv::Reply::decode(&mut elements), Ok(kv::Reply::Array(2)), "a name and a list");
-            match kv::Reply::decode(&mut elements) {
-                Ok(kv::Reply::Bulk(key)) => (found.group, pushing(key, ticket)),
-                other => panic!("{other:?} is no name"),
-            }
-        };
+        self.read.remove(&ticket);
+        let share = |found: &Found| (found.group, pushing(&read_in(found).0, ticket));
         Evaluated::Shares(found.iter().map(share).collect())
     }
 
@@ -235,8 +233,14 @@ impl World {
                 self.offsets[group] += 1;
                 let mut out = ReplyBuffer::new();
                 let command = Command::decode(&mut Reader::new(&it.record)).expect("it was encoded");
-                let version =
-                    self.tables[group].apply(&command, self.offsets[group], self.now_us / 1000, &mut out);
+                let (table, offset, now) = (&mut self.tables[group], self.offsets[group], self.now_us / 1000);
+                let version = match command.is_write() {
+                    true => table.apply(&command, offset, now, &mut out),
+                    false => {
+                        table.read(&command, now, &mut out);
+                        offset
+                    }
+                };
                 let outcome = Some((Outcome::Done { version, offset: version }, out.as_bytes().to_vec()));
                 self.on_its_way.push(OnItsWay { outcome, ..it });
             }
@@ -345,18 +349,36 @@ impl World {
 
 /// What is in the lists of a group.
 fn tickets_in(table: &mut Table) -> Vec<u64> {
+    let mut tickets = list_in(table, b"a");
+    tickets.extend(list_in(table, b"b"));
+    tickets
+}
+
+fn list_in(table: &mut Table, key: &[u8]) -> Vec<u64> {
+    let mut out = ReplyBuffer::new();
+    table.read(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 }), 0, &mut out);
+    tickets_of(Reader::new(out.as_bytes()))
+}
+
+/// The elements of an encoded list of tickets.
+fn tickets_of(mut reader: Reader<'_>) -> Vec<u64> {
     let mut tickets = Vec::new();
-    for key in [&b"a"[..], b"b"] {
-        let mut out = ReplyBuffer::new();
-        table.read(&Command::OnList(ListCommand::Range { key, start: 0, end: -1 }), 0, &mut out);
-        let mut reader = Reader::new(out.as_bytes());
-        while !reader.is_empty() {
-            if let Ok(kv::Reply::Bulk(element)) = kv::Reply::decode(&mut reader) {
-                tickets.push(String::from_utf8_lossy(element).parse().expect("a ticket"));
-            }
+    while !reader.is_empty() {
+        if let Ok(kv::Reply::Bulk(element)) = kv::Reply::decode(&mut reader) {
+            tickets.push(String::from_utf8_lossy(element).parse().expect("a ticket"));
         }
     }
     tickets
+}
+
+/// The list that a transaction has read in a group, with its name.
+fn read_in(found: &Found) -> (Vec<u8>, Vec<u64>) {
+    let mut elements = Reader::new(&found.reply);
+    assert_eq!(kv::Reply::decode(&mut elements), Ok(kv::Reply::Array(2)), "a name and a list");
+    match kv::Reply::decode(&mut elements) {
+        Ok(kv::Reply::Bulk(key)) => (key.to_vec(), tickets_of(elements)),
+        other => panic!("{other:?} is no name"),
+    }
 }
 
 /// A copy of a table, in which nothing is locked.
@@ -419,7 +441,7 @@ fn pushing(key: &[u8], ticket: u64) -> Vec<u8> {
 
 #[test]
 fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
-    let (mut done, mut refused, mut unknown, mut copied) = (0, 0, 0, 0);
+    let (mut done, mut refused, mut unknown, mut copied, mut read) = (0, 0, 0, 0, 0);
     for seed in 1..=2000 {
         let mut world = World::new(seed);
         world.run();
@@ -452,6 +474,28 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
             let mut done = world.before[ticket].iter().filter(|cause| counts.contains_key(cause));
             assert_eq!(done.find(|done| !is_in(done)), None, "seed {seed}: moment {ticket} is too old");
         }
+        // What a transaction has read that changed nothing is of one moment.
+        let lists = |table: &mut Table| [b"a", b"b"].map(|key| list_in(table, key));
+        let left: Vec<[Vec<u64>; 2]> = world.tables.iter_mut().map(lists).collect();
+        for (ticket, lists) in &world.read {
+            if !matches!(world.ended.get(ticket), Some(Ended::Done(_))) {
+                continue;
+            }
+            read += 1;
+            for other in counts.keys() {
+                let adds = |(group, (key, _)): &(&u16, &(Vec<u8>, Vec<u64>))| {
+                    left[usize::from(**group)][usize::from(key == b"b")].contains(other)
+                };
+                let added = lists.iter().filter(adds).count();
+                let shown = lists.values().filter(|(_, tickets)| tickets.contains(other)).count();
+                assert!(shown == 0 || shown == added, "seed {seed}: {ticket} reads half of {other}");
+                let is_before = world.before[ticket].contains(other);
+                assert!(
+                    !is_before || shown == added,
+                    "seed {seed}: {ticket} does not read {other}, which was done"
+                );
+            }
+        }
         for (ticket, ended) in &world.ended {
             if !world.before.contains_key(ticket) || world.is_moment.contains(ticket) {
                 continue;
@@ -472,7 +516,51 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
         }
     }
     assert!(
-        done > 7_000 && refused > 100 && unknown > 100 && copied > 500,
-        "{done} done, {refused} refused, {unknown} unknown, {copied} copied"
+        done > 7_000 && refused > 100 && unknown > 100 && copied > 500 && read > 500,
+        "{done} done, {refused} refused, {unknown} unknown, {copied} copied, {read} read"
     );
+}
+
+#[test]
+fn what_was_read_under_a_lock_that_was_given_up_is_read_again() {
+    let mut tables = [table(0), table(1)];
+    let mut version = 10;
+    let mut apply = |table: &mut Table, record: &[u8]| {
+        let (command, mut out) = (Command::decode(&mut Reader::new(record)).unwrap(), ReplyBuffer::new());
+        version += 1;
+        match command.is_write() {
+            true => table.apply(&command, version, 1, &mut out),
+            false => table.read(&command, 1, &mut out),
+        };
+        (Outcome::Done { version, offset: version }, out.as_bytes().to_vec())
+    };
+    let planned = |group| Planned { group, decides: true, share: reading(b"a") };
+    let mut coordinator = Coordinator::new(kv::Coordinator { node: 1, life: 1 }, Planted::default());
+    let mut actions = Vec::new();
+    coordinator.begin_locking((1, 0), [0, 1].map(planned).to_vec(), 1_000_000, &mut actions);
+    let (mut read, mut ended, mut is_first) = (Vec::new(), None, true);
+    while !actions.is_empty() {
+        match actions.remove(0) {
+            Action::Submit { group, asked, record } => {
+                if group == 1 && std::mem::take(&mut is_first) {
+                    // Group 0 has locked, and group 1 has not: others resolve the transaction, and another one takes effect.
+                    let (_, header) = tables[0].two_phase().held().next().expect("it has locked its key");
+                    let (resolve, mut record) = (TwoPhaseCommand::Resolve { header }, Vec::new());
+                    Command::TwoPhase(resolve).encode(&mut record);
+                    apply(&mut tables[0], &record);
+                    tables.iter_mut().for_each(|table| drop(apply(table, &pushing(b"a", 7))));
+                }
+                let (result, reply) = apply(&mut tables[usize::from(group)], &record);
+                coordinator.answered(group, asked, (result, &reply), 1, &mut actions);
+            }
+            Action::Evaluate { id, found, .. } => {
+                read.push([read_in(&found[0]).1, read_in(&found[1]).1]);
+                coordinator.evaluated(id, Evaluated::Nothing, &mut actions);
+            }
+            Action::End { ended: how, .. } => ended = Some(how),
+        }
+    }
+    assert_eq!(ended, Some(Ended::Done(Vec::new())));
+    assert_eq!(read, [[vec![], vec![7]], [vec![7], vec![7]]]);
+    assert!(coordinator.is_empty() && tables.iter().all(|table| !table.two_phase().locks_any()));
 }
