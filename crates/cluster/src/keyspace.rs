@@ -445,8 +445,6 @@ impl Keyspace {
             Err("has registers, which have no order")
         } else if self.acks == Acks::None {
             Err("has acks = \"none\", and may forget what it has promised")
-        } else if self.coding().is_some() {
-            Err("keeps its values as fragments")
         } else {
             Ok(())
         }

@@ -1,6 +1,6 @@
 //! Transactions over lists of several keyspaces and shards: each appends to some and reads some, in one `MULTI`, or does one of
 //! both to one list, without. Some hold a command that needs all of its keys at once, so their values move. Where values are on
-//! the disk a list is a string, since other types are in memory.
+//! the disk, or are kept as fragments, a list is a string, since other types are whole in memory.
 //!
 //! An element is the number of the operation that appends it, so no other operation appends it. What was read shows in which
 //! order the appends took effect: see `judge/across`.
@@ -86,7 +86,8 @@ impl Across {
         let ended = format!("{element},");
         let command = |step: &Step| {
             let space = &spaces[usize::from(step.key.space)];
-            let (name, rest): (&[u8], &[&[u8]]) = match (space.is_spilled(), step.appends) {
+            let (name, rest): (&[u8], &[&[u8]]) = match (space.is_spilled() || space.is_coded(), step.appends)
+            {
                 (false, true) => (b"RPUSH", &[element.as_bytes()]),
                 (false, false) => (b"LRANGE", &[b"0", b"-1"]),
                 (true, true) => (b"APPEND", &[ended.as_bytes()]),

@@ -311,7 +311,7 @@ impl Space {
         let is_ordered = !self.protocol.has_registers() && self.acks != Acks::None;
         // A read of one group alone may be stale under `reads=any`.
         let is_fresh = !self.reads_any;
-        is_ordered && !self.is_coded() && is_fresh && keyspace.memory_max == 0 && !self.is_created
+        is_ordered && is_fresh && keyspace.memory_max == 0 && !self.is_created
     }
 
     /// Whether it keeps what it acknowledged, as long as a majority of its members does.

@@ -226,10 +226,12 @@ impl Table {
         }
     }
 
-    /// The values that the current record was supplied with, which it must not have changed yet.
+    /// The values on the disk that the current record was supplied with, which it must not have changed yet. One that was kept as
+    /// fragments stays in the table from now on.
     pub(super) fn supplied_values(&self) -> Vec<ValueOf> {
         let mut values = Vec::new();
-        for (key, (version, reference)) in &self.spilled.supplied {
+        for (key, (version, reference)) in self.spilled.supplied.iter().filter(|(_, (_, it))| it.is_spilled())
+        {
             let Some((_, entry)) = self.find(self.index.hash(key), key) else { continue };
             assert_eq!(entry.version(), *version, "a value is taken before it is changed");
             values.push(ValueOf { key: key.clone(), reference: *reference, value: entry.value().into() });

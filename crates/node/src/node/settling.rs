@@ -285,6 +285,14 @@ impl Node {
         self.complete_now(ticket, group, result, reply);
     }
 
+    /// Completes a reply at the node that has asked, which fetches all that it lacks.
+    #[cold]
+    fn complete_here(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
+        let Node { cx, completing, values, coding, .. } = self;
+        let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
+        assert!(is_taken, "the node that has asked completes what the reply lacks");
+    }
+
     fn complete_now(&mut self, ticket: Ticket, group: u16, result: Outcome, reply: &[u8]) {
         if self.cx.gates.has(Gate::Spans) && !ReplyBuffer::is_unfinished(reply) {
             self.cx.spans.end(self.cx.now, ticket, reply);
@@ -295,9 +303,7 @@ impl Node {
                     self.following.tracking.note_reply(&self.cx, client, group, result);
                 }
                 if ReplyBuffer::is_unfinished(reply) {
-                    let Node { cx, completing, values, coding, .. } = self;
-                    let is_taken = completing.complete(cx, (values, coding), ticket, group, result, reply);
-                    return assert!(is_taken, "the node of the client completes what it lacks");
+                    return self.complete_here(ticket, group, result, reply);
                 }
                 let Node { cx, following, .. } = self;
                 let reply = following.tracking.take_reads(cx, (client, ticket.sequence), result, reply);
@@ -340,6 +346,9 @@ impl Node {
                 self.following.readers.answered(&mut self.cx, ticket.sequence, result, reply);
             }
             Origin::Value => self.values.fetched(&mut self.cx, ticket.sequence, reply),
+            Origin::TwoPhase if ReplyBuffer::is_unfinished(reply) => {
+                self.complete_here(ticket, group, result, reply);
+            }
             Origin::TwoPhase => {
                 self.two_phase.answered(&mut self.cx, ticket.sequence, result, reply);
                 for announcement in self.two_phase.take_announced() {

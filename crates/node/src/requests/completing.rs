@@ -19,8 +19,8 @@
 //!
 //! The place of the bytes decides which node completes. Only the node of the replica that answers has that replica's
 //! disk, so it puts in the values that are there, and supplies a write whose values are there, in part or all.
-//! References to fragments go on to the node that the client is connected to, which fetches them: the leader's link
-//! is not for that.
+//! References to fragments go on to the node that the client is connected to, or that coordinates a transaction, which fetches them:
+//! the leader's link is not for that.
 //!
 //! A value on the disk that cannot be read is damaged, and is fetched from another replica (`values/repair.rs`).
 //! Fragments may be missing because the value was overwritten long ago, or because its replicas have restarted since:
@@ -138,7 +138,8 @@ impl Lacking {
     fn asked(&self, deadline_us: u64) -> Asked {
         let ticket = self.ticket;
         // Another node has forwarded its client's command to this one because this node leads.
-        let hops = if matches!(Origin::of(ticket), Origin::Session(_)) { 0 } else { HOPS_MAX };
+        let hops =
+            if matches!(Origin::of(ticket), Origin::Session(_) | Origin::TwoPhase) { 0 } else { HOPS_MAX };
         // Any leadership may order it, though its sender may have meant it for one: a command that needs values was
         // applied, so its record is in the log of that leadership, and no sender takes it for void
         // (`Replica::is_void`) and sends it again.
@@ -200,6 +201,7 @@ impl Completing {
                 let Some(session) = cx.clients.sessions.get(client) else { return true };
                 (true, session.begun(ticket.sequence).map_or(now_us, |begun| begun.at_us))
             }
+            Origin::TwoPhase => (true, now_us),
             _ => (false, now_us),
         };
         let Some(parts) = take_apart(reply, cx.memory.reply_max()) else {

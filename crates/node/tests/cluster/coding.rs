@@ -56,6 +56,62 @@ fn every_node_takes_every_command_on_a_large_value() {
     });
 }
 
+/// Keys of several shards and of another keyspace, whose values are in fragments, whole, or neither yet.
+#[test]
+fn large_values_take_part_in_transactions_over_shards() {
+    let keyspaces = [
+        "prefix= replication=consensus shards=3 coding=3 coding_threshold=100",
+        "prefix=@1 replication=consensus coding=2 coding_threshold=100",
+    ];
+    for node in 1..=5 {
+        let mut cluster = setup(5, &keyspaces).start();
+        let (client, database) = (cluster.client(node), cluster.client(node));
+        assert_eq!(cluster.ask(database, "SELECT 1"), "OK");
+        let values = ['A', 'B', 'C'].map(|byte| value(byte, 3000));
+        for (key, value) in ["a", "b", "c"].iter().zip(&values) {
+            assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "OK");
+        }
+        let [a, b, c] = values.each_ref().map(|value| format!("\"{value}\""));
+        assert_eq!(cluster.ask(client, "MGET a b none c"), format!("[{a}, {b}, nil, {c}]"));
+        let transaction = |cluster: &mut Cluster, commands: &[&str]| {
+            assert_eq!(cluster.ask(client, "MULTI"), "OK");
+            commands.iter().for_each(|command| assert_eq!(cluster.ask(client, command), "QUEUED"));
+            cluster.ask(client, "EXEC")
+        };
+        assert_eq!(
+            transaction(&mut cluster, &["GET a", "SET small v", "GETRANGE b 0 1"]),
+            format!("[{a}, OK, \"{}\"]", &b[1..3])
+        );
+        assert_eq!(
+            transaction(&mut cluster, &["APPEND a x", "APPEND b y", "APPEND c z"]),
+            "[3001, 3001, 3001]"
+        );
+        let longer = [&values[0], "x"].concat();
+        assert_eq!(cluster.ask(client, "GET a"), format!("\"{longer}\""));
+        // In fragments again: they are moved, and overwritten.
+        for (key, value) in ["a", "b", "c"].iter().zip(&values) {
+            assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "OK");
+        }
+        assert_eq!(cluster.ask(client, "RENAME a d"), "OK");
+        assert_eq!(cluster.ask(client, "COPY b e"), "1");
+        assert_eq!(cluster.ask(client, "MOVE c 1"), "1");
+        assert_eq!(cluster.ask(client, "MGET a b c d e"), format!("[nil, {b}, nil, {a}, {b}]"));
+        assert_eq!(cluster.ask(database, "GET c"), c);
+        assert_eq!(cluster.ask(client, &format!("MSET b {0} d {0} e small", values[2])), "OK");
+        assert_eq!(cluster.ask(client, "MGET b d e"), format!("[{c}, {c}, \"small\"]"));
+        // Whatever leads now has the same.
+        cluster.kill(node);
+        cluster.restart(node);
+        let other = cluster.client(node % 5 + 1);
+        cluster.until("it is done", |cluster| cluster.ask(other, "APPEND d w") == "3001");
+        let found = format!("[{c}, \"{}w\"]", values[2]);
+        cluster.until("it is read", |cluster| cluster.ask(other, "MGET b d") == found);
+        cluster.until("no fragments are left", |cluster| {
+            (1..=5).all(|node| info(cluster, node, "coded_fragments") == 0)
+        });
+    }
+}
+
 #[test]
 fn a_write_that_needs_the_bytes_gets_them() {
     let mut cluster = five().start();

@@ -249,13 +249,12 @@ fn a_key_moves_with_its_expiry_unless_the_other_database_has_it() {
         &[
             "prefix= replication=consensus",
             "prefix=@1 replication=abd",
-            "prefix=@2 replication=consensus coding=2",
             "prefix=@3 replication=leader-follower acks=none",
         ],
     )
     .start();
     let client = cluster.client(1);
-    for (number, why) in [(1, "it has registers"), (2, "as fragments"), (3, "it has acks = \"none\"")] {
+    for (number, why) in [(1, "it has registers"), (3, "it has acks = \"none\"")] {
         for request in [format!("MOVE k {number}"), format!("COPY k k DB {number}")] {
             let refused = cluster.ask(client, &request);
             assert!(

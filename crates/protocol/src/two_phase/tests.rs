@@ -38,6 +38,9 @@ struct OnItsWay {
     outcome: Option<(Outcome, Vec<u8>)>,
 }
 
+/// A list with its name.
+type NamedList = (Vec<u8>, Vec<u64>);
+
 struct World {
     choices: Choices,
     tables: Vec<Table>,
@@ -49,7 +52,7 @@ struct World {
     /// The groups of the transactions that were evaluated, which is what they leave in each of these.
     evaluated: BTreeMap<u64, usize>,
     /// What the transactions have read that changed nothing: the lists by their groups.
-    read: BTreeMap<u64, BTreeMap<u16, (Vec<u8>, Vec<u64>)>>,
+    read: BTreeMap<u64, BTreeMap<u16, NamedList>>,
     /// All keys are locked, and copied group by group.
     moments: Vec<Moment>,
     /// Those of which every group was copied.
@@ -372,7 +375,7 @@ fn tickets_of(mut reader: Reader<'_>) -> Vec<u64> {
 }
 
 /// The list that a transaction has read in a group, with its name.
-fn read_in(found: &Found) -> (Vec<u8>, Vec<u64>) {
+fn read_in(found: &Found) -> NamedList {
     let mut elements = Reader::new(&found.reply);
     assert_eq!(kv::Reply::decode(&mut elements), Ok(kv::Reply::Array(2)), "a name and a list");
     match kv::Reply::decode(&mut elements) {
@@ -483,7 +486,7 @@ fn transactions_are_carried_out_in_all_of_their_groups_or_in_none() {
             }
             read += 1;
             for other in counts.keys() {
-                let adds = |(group, (key, _)): &(&u16, &(Vec<u8>, Vec<u64>))| {
+                let adds = |(group, (key, _)): &(&u16, &NamedList)| {
                     left[usize::from(**group)][usize::from(key == b"b")].contains(other)
                 };
                 let added = lists.iter().filter(adds).count();

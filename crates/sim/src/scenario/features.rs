@@ -74,7 +74,7 @@ impl Scenario {
         {
             return;
         }
-        // Keyspaces without an order, or that forget, take no part, nor do values that are kept as fragments. One that is
+        // Keyspaces without an order, or that forget, take no part. One that is
         // created or dropped in the run, or that has no room or loses keys, would break what is checked.
         let mut there: Vec<&mut Space> =
             self.spaces.iter_mut().filter(|space| space.takes_part_in_transactions()).collect();
