@@ -172,6 +172,8 @@ pub struct Counters {
     pub transactions_unknown: u64,
     /// How often one was begun again, since another one was in the way.
     pub transactions_repeated: u64,
+    /// Votes on transactions of coordinators that have ended which this node has had its groups forget.
+    pub votes_forgotten: u64,
     /// What clients were refused for lack of rights: to a command, a key, a channel, a database.
     pub denied: [u64; 4],
 }

@@ -296,6 +296,7 @@ fn stats(facts: &Facts, fields: &mut Fields<'_>) {
     fields.put("transactions_refused", counters.transactions_refused);
     fields.put("transactions_unknown", counters.transactions_unknown);
     fields.put("transactions_repeated", counters.transactions_repeated);
+    fields.put("votes_forgotten", counters.votes_forgotten);
     fields.put("dropped_messages", counters.messages_dropped);
 }
 

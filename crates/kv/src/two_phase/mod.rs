@@ -284,6 +284,18 @@ impl TwoPhase {
         self.known.keys().map(|id| (*id, self.header(*id).expect("it is known")))
     }
 
+    /// The transactions on which the group keeps a final vote though their coordinators have ended: it has heard of a later incarnation,
+    /// or the node is gone.
+    pub fn left_behind(
+        &self,
+        is_gone: impl Fn(u16) -> bool,
+    ) -> impl Iterator<Item = (TransactionId, Header<'_>)> {
+        let has_ended = move |Coordinator { node, life }: Coordinator| {
+            self.over.get(&node).is_some_and(|over| over.life > life) || is_gone(node)
+        };
+        self.kept().filter(move |(id, _)| !self.held.contains(id) && has_ended(id.coordinator))
+    }
+
     /// The version of the record by which a transaction has got its keys; `None`: it holds none.
     pub(crate) fn held_since(&self, id: TransactionId) -> Option<Version> {
         match &self.known.get(&id)?.standing {

@@ -7,6 +7,7 @@
 //! `moment` locks all keys for a backup.
 
 pub(crate) mod evaluation;
+mod forgetting;
 pub(crate) mod lanes;
 pub(crate) mod list;
 pub(crate) mod merging;
@@ -22,6 +23,7 @@ use crate::session::origin::{Asked, Origin};
 use crate::session::{ClientId, Item, Pending};
 use cluster::control::Feature;
 use evaluation::MOVED_BYTES_MAX;
+use forgetting::Forgetting;
 use kv::codec::Reader;
 use kv::{Announcement, Command, Reply, ReplyBuffer, TransactionId, UnixMs, Version};
 use lanes::Lanes;
@@ -84,6 +86,7 @@ pub(crate) struct TwoPhase {
     /// Since when transactions are held by groups that this node leads, on the monotonic clock.
     held_since_us: BTreeMap<(u16, TransactionId), u64>,
     looked_us: u64,
+    forgetting: Forgetting,
     /// When [`TwoPhase::tick`] has something to do.
     due_us: u64,
 }
@@ -100,6 +103,10 @@ enum Question {
     },
     /// A read without locks, of the request with this number.
     Read { group: u16, request: u64 },
+    /// Whether the group holds a transaction that an ended coordinator has left, and on which another group keeps its vote.
+    Left { group: u16, holder: u16, id: TransactionId },
+    /// The group forgets such a vote.
+    Forget { group: u16 },
 }
 
 /// How a request begins.
@@ -127,7 +134,8 @@ impl TwoPhase {
             lists: BTreeMap::new(),
             held_since_us: BTreeMap::new(),
             looked_us: 0,
-            due_us: u64::MAX,
+            forgetting: Forgetting::default(),
+            due_us: 0,
         }
     }
 
@@ -327,7 +335,10 @@ impl TwoPhase {
 
     /// Hands a command to a group, which answers by [`TwoPhase::answered`].
     fn ask(&mut self, cx: &mut Context, question: Question, command: &Command<'_>, deadline_us: u64) {
-        let (Question::Record { group, .. } | Question::Read { group, .. }) = question;
+        let (Question::Record { group, .. }
+        | Question::Read { group, .. }
+        | Question::Left { group, .. }
+        | Question::Forget { group }) = question;
         self.newest_question += 1;
         self.questions.insert(self.newest_question, question);
         let ticket = Origin::TwoPhase.ticket(self.newest_question);
@@ -415,7 +426,11 @@ impl TwoPhase {
                 self.take_read(cx, (request, group), result, reply);
                 return self.begin_free(cx);
             }
-            None => return,
+            Some(Question::Left { group, holder, id }) => {
+                return self.take_left(cx, (group, holder, id), (result, reply));
+            }
+            // What is left undone is found again.
+            Some(Question::Forget { .. }) | None => return,
         };
         let (now_us, mut actions) = (cx.now.monotonic_us, Vec::new());
         match holder {
@@ -643,7 +658,7 @@ impl TwoPhase {
         let coordinator = self.coordinator.as_ref().map_or(u64::MAX, Coordinator::wakeup_us);
         let looks = cx.gates.has(Gate::Locked) || !self.resolver.is_empty();
         let look_us = if looks { self.looked_us + LOOK_US } else { u64::MAX };
-        self.due_us = coordinator.min(look_us);
+        self.due_us = coordinator.min(look_us).min(self.forgetting.due_us);
     }
 
     /// Sends again what was lost, and resolves what nobody ends.
@@ -659,6 +674,9 @@ impl TwoPhase {
         if now_us >= self.looked_us + LOOK_US {
             self.looked_us = now_us;
             self.look(cx);
+        }
+        if now_us >= self.forgetting.due_us {
+            self.look_for_left(cx);
         }
         self.find_due(cx);
     }

@@ -18,6 +18,7 @@ mod databases;
 mod durable_registers;
 mod eviction;
 mod failover;
+mod forgetting;
 mod forwarding;
 mod full_disks;
 mod grants;
