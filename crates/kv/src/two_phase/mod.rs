@@ -285,13 +285,14 @@ impl TwoPhase {
     }
 
     /// The transactions on which the group keeps a final vote though their coordinators have ended: it has heard of a later incarnation,
-    /// or the node is gone.
+    /// or its node `is_gone`.
     pub fn left_behind(
         &self,
-        is_gone: impl Fn(u16) -> bool,
+        is_gone: impl Fn(Coordinator) -> bool,
     ) -> impl Iterator<Item = (TransactionId, Header<'_>)> {
-        let has_ended = move |Coordinator { node, life }: Coordinator| {
-            self.over.get(&node).is_some_and(|over| over.life > life) || is_gone(node)
+        let has_ended = move |coordinator: Coordinator| {
+            self.over.get(&coordinator.node).is_some_and(|over| over.life > coordinator.life)
+                || is_gone(coordinator)
         };
         self.kept().filter(move |(id, _)| !self.held.contains(id) && has_ended(id.coordinator))
     }

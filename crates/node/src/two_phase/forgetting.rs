@@ -1,12 +1,12 @@
 //! Votes of coordinators that have ended: what such a one had under way is kept by its groups until none of them holds it any more.
 //! `docs/design/transactions.md`, "Forgetting", says why that is safe; every order of the records is in `kv/two_phase/tests`.
 
-use super::{Question, TwoPhase};
+use super::{Question, TwoPhase, was_dropped};
 use crate::context::Context;
 use crate::groups::Group;
 use kv::codec::Writer;
 use kv::two_phase::Vote;
-use kv::{Command, Reply, TransactionId, TwoPhaseCommand};
+use kv::{Command, Coordinator, Reply, TransactionId, TwoPhaseCommand};
 use protocol::Result as Outcome;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const FORGET_US: u64 = 5_000_000;
 
 /// The most transactions that are asked about at a time.
-const ASKED_MAX: usize = 100;
+const ASKED_AT_ONCE: usize = 100;
 
 /// What this node, as the leader of groups, has asked other groups about.
 #[derive(Debug, Default)]
@@ -32,14 +32,16 @@ impl TwoPhase {
         self.forgetting.due_us = now_us + FORGET_US;
         for (group, Group { replica, .. }) in cx.groups.iter() {
             let Some(replica) = replica.as_ref().filter(|replica| replica.is_leader()) else { continue };
-            let is_gone = |node| !cx.map.nodes.contains_key(&node);
+            // Its name is the version of a map that has its node.
+            let is_gone = |it: Coordinator| cx.map.version >= it.life && !cx.map.nodes.contains_key(&it.node);
             for (id, header) in replica.table().two_phase().left_behind(is_gone) {
-                if left.len() + self.forgetting.asked.len() < ASKED_MAX {
-                    let exists = |other: &u16| *other != group && cx.groups.get(*other).is_some();
-                    left.push((
-                        (group, id),
-                        header.groups().map(|(other, _)| other).filter(exists).collect(),
-                    ));
+                let is_asked = |other: &u16| *other != group && !was_dropped(cx, *other);
+                let others: BTreeSet<u16> =
+                    header.groups().map(|(other, _)| other).filter(is_asked).collect();
+                // A group that this node has not heard of yet may hold it.
+                let are_known = others.iter().all(|other| cx.groups.get(*other).is_some());
+                if are_known && left.len() + self.forgetting.asked.len() < ASKED_AT_ONCE {
+                    left.push(((group, id), others));
                 }
             }
         }
@@ -47,10 +49,9 @@ impl TwoPhase {
             if self.forgetting.asked.contains_key(&(group, id)) {
                 continue;
             }
-            let questions: BTreeSet<u16> = others;
-            self.forgetting.asked.insert((group, id), questions.clone());
+            self.forgetting.asked.insert((group, id), others.clone());
             self.forget_if_free(cx, (group, id));
-            for other in questions {
+            for other in others {
                 let command = Command::TwoPhase(TwoPhaseCommand::Ask { id });
                 let deadline_us = now_us + cx.configuration.command_timeout_ms * 1000;
                 self.ask(cx, Question::Left { group: other, holder: group, id }, &command, deadline_us);
