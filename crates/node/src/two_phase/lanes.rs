@@ -62,8 +62,7 @@ impl Lanes {
     /// Takes the transactions that begin now.
     pub(crate) fn take_free(&mut self) -> Vec<Merged> {
         let Lanes { lanes, held, .. } = self;
-        let has_room = |(_, lane): &(&Vec<u16>, &mut Lane)| lane.under_way < UNDER_WAY_MAX;
-        let mut first: Vec<&mut Lane> = lanes.iter_mut().filter(has_room).map(|(_, lane)| lane).collect();
+        let mut first: Vec<&mut Lane> = lanes.values_mut().collect();
         first.sort_by_key(|lane| lane.waiting.front().map(|(arrived, _)| *arrived));
         let (mut free, mut awaited) = (Vec::new(), BTreeSet::new());
         for lane in first {
