@@ -199,23 +199,31 @@ impl Replica {
 
     /// Ends the requests that have waited too long.
     pub(super) fn end_overdue(&mut self, now_us: u64, effects: &mut Effects) {
-        let overdue = self.proposals.end_overdue(now_us, &self.settings, &mut self.counters, effects);
-        if let Some(leadership) = self.agreement.leadership_mut() {
-            if self.settings.options.planted.has(Fault::RetriedCommandAppliedTwice) {
-                let log = self.log.borrow();
-                let entries = overdue.into_iter().filter_map(|index| log.entry(index));
+        let overdue = self.end_until(now_us, effects);
+        if self.settings.options.planted.has(Fault::RetriedCommandAppliedTwice) {
+            let log = self.log.borrow();
+            let entries = overdue.into_iter().filter_map(|index| log.entry(index));
+            if let Some(leadership) = self.agreement.leadership_mut() {
                 entries.for_each(|entry| leadership.gather_again(&entry));
             }
+        }
+    }
+
+    /// Ends the requests whose deadline is `now_us` or earlier. Returns the indices of the entries that had proposed them.
+    fn end_until(&mut self, now_us: u64, effects: &mut Effects) -> Vec<usize> {
+        let overdue = self.proposals.end_overdue(now_us, &self.settings, &mut self.counters, effects);
+        if let Some(leadership) = self.agreement.leadership_mut() {
             leadership.end_overdue(now_us, effects);
         }
         self.held.end_overdue(now_us, effects);
+        overdue
     }
 
     /// The replica is removed from its node: all its requests end.
     pub(super) fn end_requests(&mut self, effects: &mut Effects) {
         let ended = self.agreement.leadership_mut().map(|ended| ended.take_requests(&self.proposals));
         self.held.keep(ended, effects);
-        self.end_overdue(u64::MAX, effects);
+        self.end_until(u64::MAX, effects);
         let has_requests = self.agreement.leadership().is_some_and(|it| !it.has_no_requests());
         assert!(self.held.is_empty() && !has_requests, "no request is left without an outcome");
     }
