@@ -178,8 +178,8 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn write(self, prefix: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(prefix.as_bytes());
-        if self.class == b'f' {
-            // The hash tag puts it in its lock's shard.
+        if self.class == b'f' && self.number == 0 {
+            // The hash tag puts it in its lock's shard; the others may be in another one than theirs.
             out.extend_from_slice(b"f{");
             Key { class: b'l', ..self }.write(prefix, out);
             return out.push(b'}');
@@ -684,7 +684,7 @@ impl Key {
     }
 }
 
-/// Returns the key that a lock guards. Its hash tag puts it in the lock's shard.
+/// Returns the key that a lock guards.
 pub(crate) fn guarded(lock: Key) -> Key {
     Key { class: b'f', ..lock }
 }
@@ -759,16 +759,19 @@ mod tests {
         let key = Key { space: 0, class: b'l', number: 2 };
         let session = SessionId { group: 1, number: 77 };
         let terms = LockTerms { owner: 3 << 16 | 4, token: 9, session: Some(session), wait_ms: 50 };
-        let line = |kind, lock| {
+        let line_on = |key, kind, lock| {
             let operation = Operation { lifetime_ms: 250, ..Operation::of_lock(kind, key, lock) };
             operation.describe("p:")
         };
+        let line = |kind, lock| line_on(key, kind, lock);
         assert_eq!(line(Kind::Acquire, terms), "LOCK p:l2 c3.4 SESSION 1-77 WAIT 50");
         let plain = LockTerms { session: None, wait_ms: 0, ..terms };
         assert_eq!(line(Kind::Acquire, plain), "LOCK p:l2 c3.4 PX 250");
         assert_eq!(line(Kind::Renew, terms), "LOCK.RENEW p:l2 9 PX 250");
         assert_eq!(line(Kind::Release, terms), "UNLOCK p:l2 9");
-        assert_eq!(line(Kind::SetFenced, terms), "SET p:f{p:l2} v0 FENCE p:l2 9");
+        assert_eq!(line(Kind::SetFenced, terms), "SET p:f2 v0 FENCE p:l2 9");
+        let in_its_shard = line_on(Key { number: 0, ..key }, Kind::SetFenced, terms);
+        assert_eq!(in_its_shard, "SET p:f{p:l0} v0 FENCE p:l0 9");
         assert_eq!(line(Kind::OpenSession, terms), "LOCK.SESSION OPEN p:l2 PX 250");
         assert_eq!(line(Kind::CloseSession, terms), "LOCK.SESSION CLOSE p:l2 1-77");
         assert_eq!(take(b"$4\r\n1-77\r\n"), (Some(Reply::Session(session)), 0));

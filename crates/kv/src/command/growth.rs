@@ -199,7 +199,8 @@ impl Command<'_> {
             Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => 0,
             GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => 0,
             Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Dump { .. } => 0,
-            Watch { .. } | Recent { .. } | Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
+            Watch { .. } | Recent { .. } | NewestToken { .. } => 0,
+            Sort(SortCommand::Read { .. }) | Foreseen(_) => 0,
             // What these add is in them.
             Set { .. } | SetIf { .. } | MultiSet { .. } | Replicate { .. } | SetCoded { .. } => 0,
             MultiSetExpire { .. }

@@ -241,6 +241,9 @@ commands! {
         /// The latest changes behind a version, in at most about `bytes_max` bytes, if the table keeps them: see
         /// [`crate::table::History`] (`KEYSPACE WATCH`).
         Recent = 39 "KEYSPACE WATCH" Reads { from: Version, bytes_max: u32 } keys() within(Supplied);
+        /// The newest token of the lock of this name, or 0 (`SET … FENCE` in a transaction over several groups). A share that is
+        /// prepared while the newest is not the one `seen` is refused.
+        NewestToken = 44 "this command" Reads { name: &'a [u8], seen: Version } needs(Order);
 
         // Writes.
         /// Stores a value (`SET`, `SETNX`, `SETEX`, `PSETEX`, `GETSET`).

@@ -250,7 +250,7 @@ impl std::fmt::Debug for Share<'_> {
 
 impl<'a> Share<'a> {
     /// A share, encoded in `scratch`, which is cleared first. `None` for a command that cannot be one: each of its commands
-    /// has to name all the keys that it uses, and a fence is not compared twice.
+    /// has to name all the keys that it uses, and to stand behind no fence.
     pub fn build(command: &Command<'_>, scratch: &'a mut Vec<u8>) -> Option<Share<'a>> {
         scratch.clear();
         command.encode(scratch);
@@ -319,12 +319,17 @@ impl<'a> Share<'a> {
 }
 
 impl Command<'_> {
-    /// Whether the command names every key that it uses, and nothing that is not locked decides what it does.
+    /// Whether the command can be a share, or a part of one: it names every key that it uses, and nothing that is not locked decides
+    /// what it does. A fence does.
     pub fn can_be_shared(&self) -> bool {
+        self.names_all_it_uses() && !matches!(self, Command::Fenced(_))
+    }
+
+    /// Whether the command names every key that it uses, and the lock of its fence.
+    pub fn names_all_it_uses(&self) -> bool {
         let mut names_keys = false;
         self.for_each_key(|_| names_keys = true);
         let looks_elsewhere = match self {
-            Command::Fenced(_) => true,
             Command::Script(script) => script.has_extent(),
             Command::Sort(sort) => sort.patterns().next().is_some(),
             _ => false,

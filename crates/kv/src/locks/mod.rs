@@ -477,10 +477,22 @@ impl Locks {
     /// Whether a write with this token is allowed. It is not if a newer token was granted since, nor if the token does not
     /// belong to this lock.
     pub fn allows(&self, name: &[u8], token: Version) -> bool {
+        token > 0 && token == self.newest_token(name)
+    }
+
+    /// The newest token of a lock, or that of a lock which was forgotten later; 0 if there is none.
+    pub fn newest_token(&self, name: &[u8]) -> Version {
         match self.held.get(name) {
-            Some(lock) => token == lock.token,
-            None => token > 0 && Some(&token) == self.forgotten.get(bucket_of(name)),
+            Some(lock) => lock.token,
+            None => self.forgotten.get(bucket_of(name)).copied().unwrap_or(0),
         }
+    }
+
+    /// Has the lock of this name held with this token, by nobody: for a table of copies, on which fenced writes are carried out.
+    pub(crate) fn assume(&mut self, name: &[u8], token: Version) {
+        let (owner, hold) = (Box::default(), Hold::Lease(0));
+        let lock = Lock { owner, token, hold, number: 0, waiter: None, queue: Queue::default() };
+        self.held.insert(name.into(), lock);
     }
 
     /// The state of a lock; `None` if it is free.

@@ -349,7 +349,7 @@ fn needs_bytes<'a>(command: &Command<'a>) -> Option<(&'a [u8], RangeInclusive<u3
         Get { .. } | Fetch { .. } | MultiGet { .. } | Exists { .. } | Type { .. } | Length { .. } => None,
         GetRange { .. } | TimeToLive { .. } | Keys { .. } | Scan { .. } | RandomKey { .. } | Size {} => None,
         Encoding { .. } | Used { .. } | MemoryUsage { .. } | Digest { .. } | Watch { .. } => None,
-        Recent { .. } | Foreseen(_) => None,
+        Recent { .. } | NewestToken { .. } | Foreseen(_) => None,
         // Values of other types are in the table; of commands within commands, see the callers.
         Hash(_) | OnList(_) | OnSet(_) | OnSorted(_) | OnStream(_) | OnBytes(_) | Sort(_) => None,
         Transaction(_) | Script(_) | Supplied(_) | Bounded(_) | Lock(_) | Queue(_) | TwoPhase(_) => None,

@@ -288,12 +288,13 @@ impl Table {
             Use::Recent => recent(now),
             Use::Frequent => frequent(now, COUNTER_FIRST),
         });
-        use Command::{Dump, Encoding, Evict, MemoryUsage, TimeToLive, Type, Used, Watch};
+        use Command::{Dump, Encoding, Evict, MemoryUsage, NewestToken, TimeToLive, Type, Used, Watch};
         // These commands ask about a key, not for its value.
         if matches!(
             command,
             Encoding { .. }
                 | MemoryUsage { .. }
+                | NewestToken { .. }
                 | Used { .. }
                 | TimeToLive { .. }
                 | Type { .. }

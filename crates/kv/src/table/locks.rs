@@ -1,6 +1,7 @@
 //! Locks, a namespace separate from the keys, which commands on keys do not see; and writes guarded by a lock.
 
 use super::{Record, Table};
+use crate::Version;
 use crate::command::{Fenced, LockCommand};
 use crate::locks::{LockEvent, Locks};
 use crate::planted::Planted;
@@ -10,6 +11,11 @@ impl Table {
     /// The locks.
     pub fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// On a table of copies: has fenced writes with this token of a lock carried out, and none with another one.
+    pub fn assume_token(&mut self, name: &[u8], token: Version) {
+        self.locks.assume(name, token);
     }
 
     /// Plants a fault, in tests.

@@ -683,6 +683,7 @@ impl Table {
             Size {} => out.integer(self.len() as i64),
             Watch { keys } => self.watch(keys, now, out),
             Recent { from, bytes_max } => self.recent(from, bytes_max, out),
+            NewestToken { name, .. } => out.integer(self.locks.newest_token(name) as i64),
             Transaction(transaction) if !transaction.is_write() => {
                 self.read_together(&transaction, now, out.reply_bytes_max(), out);
             }

@@ -414,7 +414,7 @@ fn may_be_in_a_script(command: &Command<'_>) -> bool {
         // On all keys; a script may use only those that it has declared.
         Keys { .. } | Clear {} | Purge { .. } | Evict { .. }
         // Used only by the cluster itself, or not allowed within another command.
-        | Fetch { .. } | Watch { .. } | Recent { .. } | Replicate { .. } | SkipVersions { .. } | RaiseFloor { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Abandon { .. } | Supplied(_)
+        | Fetch { .. } | Watch { .. } | Recent { .. } | NewestToken { .. } | Replicate { .. } | SkipVersions { .. } | RaiseFloor { .. } | Transaction(_) | Script(_) | Lock(_) | Queue(_) | SetCoded { .. } | Abandon { .. } | Supplied(_)
         | LongPart { .. } | LongEnd { .. } | Bounded(_) | TwoPhase(_)
     )
 }

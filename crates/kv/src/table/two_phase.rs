@@ -257,8 +257,9 @@ impl Table {
         }
     }
 
-    /// Votes, where the keys are locked. A command of the share that would fail, as there is no memory for it, refuses the whole:
-    /// what the other groups do was found by one run of all commands, and this group cannot do less.
+    /// Votes, where the keys are locked: against the transaction, if the token of its fence has changed since. A command of the share
+    /// that would fail, as there is no memory for it, refuses the whole: what the other groups do was found by one run of all
+    /// commands, and this group cannot do less.
     fn prepare_locked(
         &mut self,
         header: Header<'_>,
@@ -279,6 +280,11 @@ impl Table {
             }
             _ => return self.answer_vote(id, out),
         }
+        if !self.has_tokens_of(&share.command()) {
+            // The transaction begins again.
+            self.ending(id, record, |two_phase| two_phase.give_up(id));
+            return self.answer_vote(id, out);
+        }
         let mut reply = ReplyBuffer::new();
         if self.two_phase.prepare_locked(id, self.prepared_by(share, record)) {
             self.foretell(id, &mut reply);
@@ -297,6 +303,15 @@ impl Table {
                 out.push(Reply::Status(Vote::Refused.word().as_bytes()));
                 out.push(Reply::Error(error));
             }
+        }
+    }
+
+    /// Whether the newest tokens of locks are those that a share names.
+    fn has_tokens_of(&self, command: &Command<'_>) -> bool {
+        match *command {
+            Command::Transaction(transaction) => transaction.commands().all(|it| self.has_tokens_of(&it)),
+            Command::NewestToken { name, seen } => self.locks.newest_token(name) == seen,
+            _ => true,
         }
     }
 

@@ -11,7 +11,7 @@ use kv::{
 };
 use protocol::two_phase::{Evaluated, Found};
 use scripts::LUA;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The most bytes of values that one request may take from its groups, or give to them.
 pub(crate) const MOVED_BYTES_MAX: usize = 16 << 20;
@@ -45,6 +45,8 @@ struct Key {
     name: Box<[u8]>,
     /// On the copies, if it is another one there.
     alias: Option<Box<[u8]>>,
+    /// It may be the name of a lock that fences a write, whose newest token is read, too.
+    may_fence: bool,
 }
 
 impl Key {
@@ -81,8 +83,8 @@ impl Evaluation {
         };
         let mut evaluation = Evaluation { is_move: what == ToDatabase::Moved, ..Evaluation::default() };
         assert!(evaluation.commands.push(&command), "a transaction may hold these commands");
-        evaluation.lock(group, Key { name: from.into(), alias: None });
-        evaluation.lock(other, Key { name: to.into(), alias: Some(alias.into()) });
+        evaluation.lock(group, Key { name: from.into(), alias: None, may_fence: false });
+        evaluation.lock(other, Key { name: to.into(), alias: Some(alias.into()), may_fence: false });
         evaluation
     }
 
@@ -126,7 +128,7 @@ impl Evaluation {
         };
         // What these tell is of the table, and not of its copy.
         let is_of_table = matches!(command, Command::Used { .. } | Command::MemoryUsage { .. });
-        match command.can_be_shared() && !is_of_table && self.commands.push(&command) {
+        match command.names_all_it_uses() && !is_of_table && self.commands.push(&command) {
             true => Ok(()),
             false => Err(Whole::NeedsAll),
         }
@@ -134,15 +136,23 @@ impl Evaluation {
 
     /// Finds what each group locks.
     fn with_locks(mut self, group_of: impl Fn(&[u8]) -> u16) -> Result<Evaluation, Whole> {
-        let mut keys: BTreeSet<Vec<u8>> = BTreeSet::new();
-        Command::Transaction(self.commands.transaction()).for_each_key(|key| {
-            keys.insert(key.to_vec());
-        });
+        // By key: whether it may be the name of a lock that fences a write.
+        let mut keys: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
+        for command in self.commands.transaction().commands() {
+            command.for_each_key(|key| {
+                let may_fence = match command {
+                    Command::Fenced(fenced) => fenced.name == key,
+                    Command::Script(script) => script.is_write(),
+                    _ => false,
+                };
+                *keys.entry(key.to_vec()).or_default() |= may_fence;
+            });
+        }
         if keys.len() > SHARED_KEYS_MAX {
             return Err(Whole::TooManyKeys);
         }
-        for key in keys {
-            self.lock(group_of(&key), Key { name: key.into(), alias: None });
+        for (key, may_fence) in keys {
+            self.lock(group_of(&key), Key { name: key.into(), alias: None, may_fence });
         }
         Ok(self)
     }
@@ -152,7 +162,8 @@ impl Evaluation {
         let draft = self.locks.entry(group).or_default();
         let name = &*key.name;
         let is_pushed = draft.push(&Command::TimeToLive { key: name, unit: ExpiryUnit::UnixMilliseconds })
-            && draft.push(&Command::Dump { key: name });
+            && draft.push(&Command::Dump { key: name })
+            && (!key.may_fence || draft.push(&Command::NewestToken { name, seen: 0 }));
         assert!(is_pushed, "a transaction may hold these commands");
         self.keys.entry(group).or_default().push(key);
     }
@@ -209,16 +220,15 @@ impl Evaluation {
         }
         // What one group has found expired is missing for all; what expires later, by the clock of another one, was there. Without
         // locks the time is this node's, and what a leader has returned had not expired by the leader's.
-        let read = found.iter().flat_map(|found| values(&found.reply));
-        let deadlines = read.filter_map(|(expiry, _)| UnixMs::try_from(expiry).ok());
+        let read = found.iter().flat_map(|found| values(self.keys_of(found.group), &found.reply));
+        let deadlines = read.filter_map(|value| UnixMs::try_from(value.expiry).ok());
         let times = found.iter().map(|found| found.time);
         let now = times.chain(deadlines.map(|deadline| deadline.saturating_sub(1))).min().unwrap_or(0);
         // What is drawn at random follows from the version.
         let mut copies = Copies { table: Table::new(draw), version: draw >> 16, now };
         copies.table.set_interpreter(&LUA);
         for Found { group, reply, .. } in found {
-            let keys = self.keys.get(group).map_or(&[][..], Vec::as_slice);
-            copies.restore(keys, reply)?;
+            copies.restore(self.keys_of(*group), reply)?;
         }
         let before = copies.version;
         self.reply = ReplyBuffer::new();
@@ -263,12 +273,16 @@ impl Evaluation {
         self.reply.set_announcements(announcements);
         let (mut shares, mut have_changed, mut bytes) = (Vec::new(), false, 0);
         for (group, draft) in &self.locks {
-            let keys = self.keys.get(group).map_or(&[][..], Vec::as_slice);
+            let keys = self.keys_of(*group);
             let own = found.iter().find(|found| found.group == *group);
-            let were_there = own.into_iter().flat_map(|found| values(&found.reply)).map(|(_, exists)| exists);
             let mut changes = Draft::default();
-            for (key, was_there) in keys.iter().zip(were_there) {
-                have_changed |= copies.put_change(key, was_there, before, &mut changes)?;
+            for (key, value) in keys.iter().zip(own.into_iter().flat_map(|found| values(keys, &found.reply)))
+            {
+                have_changed |= copies.put_change(key, value.exists, before, &mut changes)?;
+                if value.token > 0 {
+                    let newest = Command::NewestToken { name: &key.name, seen: value.token };
+                    assert!(changes.push(&newest), "a transaction may hold this command");
+                }
             }
             if changes.is_empty() {
                 // Its vote counts all the same: what it has read must be as it was when all others have prepared.
@@ -291,6 +305,10 @@ impl Evaluation {
             true => Ok(Evaluated::Shares(shares)),
             false => Ok(Evaluated::Nothing),
         }
+    }
+
+    fn keys_of(&self, group: u16) -> &[Key] {
+        self.keys.get(&group).map_or(&[], Vec::as_slice)
     }
 
     /// Charges it for so many bytes of values. Returns the charge before, and this one.
@@ -321,14 +339,32 @@ fn declared_alone<'s>(script: &Script<'s>, scratch: &'s mut Vec<u8>) -> Script<'
     alone.expect("it has as many inputs as before").with_options(options)
 }
 
-/// Of each key that a group has read, in order: its deadline, which is negative if there is none, and whether it existed.
-fn values(reply: &[u8]) -> impl Iterator<Item = (i64, bool)> + '_ {
+/// What a group has read of a key.
+struct Value {
+    /// Negative if there is none.
+    expiry: i64,
+    exists: bool,
+    /// That of the lock of this name; 0 if there is none, or it was not asked for.
+    token: Version,
+}
+
+/// What a group has read of its keys, in order.
+fn values<'r>(keys: &'r [Key], reply: &'r [u8]) -> impl Iterator<Item = Value> + 'r {
     let mut elements = Reader::new(reply);
     let _head = Reply::decode(&mut elements);
-    std::iter::from_fn(move || match (Reply::decode(&mut elements), Reply::decode(&mut elements)) {
-        (Ok(Reply::Integer(expiry)), Ok(payload)) => Some((expiry, payload != Reply::Null)),
-        _ => None,
+    keys.iter().map_while(move |key| {
+        let (expiry, payload) = (Reply::decode(&mut elements), Reply::decode(&mut elements));
+        let (Ok(Reply::Integer(expiry)), Ok(payload)) = (expiry, payload) else { return None };
+        let token = if key.may_fence { taken_token(&mut elements)? } else { 0 };
+        Some(Value { expiry, exists: payload != Reply::Null, token })
     })
+}
+
+fn taken_token(elements: &mut Reader<'_>) -> Option<Version> {
+    match Reply::decode(elements) {
+        Ok(Reply::Integer(token)) => Version::try_from(token).ok(),
+        _ => None,
+    }
 }
 
 fn error(text: &str) -> Vec<u8> {
@@ -357,7 +393,7 @@ impl Copies {
         self.table.apply(command, self.version, self.now, out);
     }
 
-    /// Takes the values of a group: for each key its deadline and its payload.
+    /// Takes the values of a group: for each key its deadline and its payload, and perhaps the token of a lock.
     fn restore(&mut self, keys: &[Key], reply: &[u8]) -> Result<(), Vec<u8>> {
         let mut elements = Reader::new(reply);
         let unreadable =
@@ -369,6 +405,12 @@ impl Copies {
         }
         for key in keys {
             let (expiry, payload) = (Reply::decode(&mut elements), Reply::decode(&mut elements));
+            if key.may_fence {
+                match taken_token(&mut elements).ok_or_else(unreadable)? {
+                    0 => {}
+                    token => self.table.assume_token(key.on_copies(), token),
+                }
+            }
             let (expiry, payload) = match (expiry, payload) {
                 (Ok(Reply::Integer(expiry)), Ok(Reply::Bulk(payload))) => (expiry, payload),
                 (Ok(Reply::Integer(_)), Ok(Reply::Null)) => continue,

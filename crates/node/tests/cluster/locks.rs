@@ -403,6 +403,65 @@ fn a_write_with_an_old_token_is_refused() {
 }
 
 #[test]
+fn a_lock_of_another_keyspace_or_shard_fences_writes() {
+    let keyspaces = ["prefix= replication=consensus", "prefix=q: replication=consensus shards=3"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (ann, bob) = (cluster.client(1), cluster.client(2));
+    for name in ["q:l", "q:m", "q:n"] {
+        let first = token(&cluster.ask(ann, &format!("LOCK {name} ann PX 60000")));
+        assert_eq!(cluster.ask(ann, &format!("SET k 1 FENCE {name} {first}")), "OK");
+        assert_eq!(cluster.ask(ann, &format!("SET q:k 2 GET FENCE {name} {first} PX 60000")), "nil");
+        assert_eq!(cluster.ask(ann, &format!("SET k 1b IFEQ 1 FENCE {name} {first}")), "OK");
+        assert_eq!(cluster.ask(ann, &format!("UNLOCK {name} {first}")), "1");
+        let second = token(&cluster.ask(bob, &format!("LOCK {name} bob PX 60000")));
+        assert_eq!(
+            cluster.ask(ann, &format!("SET k late FENCE {name} {first}")),
+            format!("-FENCED token {first} is not the newest of lock '{name}'; nothing was done")
+        );
+        // In a transaction or a script it is refused by itself, as in one shard.
+        cluster.pipeline(ann, &["MULTI", &format!("SET k late FENCE {name} {first}"), "INCR q:n"]);
+        cluster.ask(ann, &format!("SET q:k 3 FENCE {name} {second}"));
+        let replies = cluster.ask(ann, "EXEC");
+        assert!(replies.starts_with("[-FENCED token") && replies.ends_with(", OK]"), "{replies}");
+        let script =
+            "redis.call('set',KEYS[2],ARGV[1]);return(redis.call('set',KEYS[1],'s','FENCE',KEYS[3],ARGV[1]))";
+        let mut run = |token| cluster.ask(bob, &format!("EVAL {script} 3 k q:k {name} {token}"));
+        assert_error(&run(first), "FENCED");
+        assert_eq!(run(second), "OK");
+        assert_eq!(cluster.ask(bob, "MGET k q:k"), format!("[\"s\", \"{second}\"]"));
+        assert_eq!(cluster.ask(bob, "DEL k q:k"), "2");
+    }
+}
+
+/// The leader of the key is asked late: the lock is granted again, and the key read, after the token was compared once.
+#[test]
+fn a_fence_of_another_keyspace_is_compared_again_when_all_keys_are_locked() {
+    let keyspaces = ["prefix= replication=consensus", "prefix=q: replication=consensus"];
+    let mut cluster = setup(3, &keyspaces).start();
+    let (of_key, of_lock) = (leader(&cluster), cluster.keyspace(1, "q:").leader);
+    assert_ne!(of_key, of_lock, "leaders are spread");
+    let (ann, bob) = (cluster.client(of_lock), cluster.client(6 - of_key - of_lock));
+    let first = token(&cluster.ask(ann, "LOCK q:l ann PX 60000"));
+    assert_eq!(cluster.ask(ann, &format!("SET guarded 1 FENCE q:l {first}")), "OK");
+    cluster.send(ann, &format!("SET guarded late FENCE q:l {first}"));
+    let mut asks = Vec::new();
+    cluster.until("the key's leader is asked", |cluster| {
+        let names_key = |frame: &[u8]| frame.windows(7).any(|part| part == b"guarded");
+        asks = cluster.take_from_way(of_lock, of_key, names_key);
+        !asks.is_empty()
+    });
+    assert_eq!(cluster.ask(bob, &format!("UNLOCK q:l {first}")), "1");
+    let second = token(&cluster.ask(bob, "LOCK q:l bob PX 60000"));
+    assert_eq!(cluster.ask(bob, "GET guarded"), "\"1\"");
+    for frame in asks {
+        cluster.node(of_key).peer_frame(of_lock, &frame).expect("it is well formed");
+    }
+    assert_error(&cluster.reply(ann), "FENCED");
+    assert_eq!(cluster.ask(bob, "GET guarded"), "\"1\"");
+    assert_eq!(cluster.ask(bob, &format!("SET guarded 2 FENCE q:l {second}")), "OK");
+}
+
+#[test]
 fn a_session_holds_many_locks_and_frees_all_when_it_ends() {
     let mut cluster = cluster();
     let (ann, bob) = (cluster.client(1), cluster.client(2));
@@ -456,9 +515,6 @@ fn invalid_requests_are_refused_with_a_reason() {
         let refused = cluster.ask(client, &format!("SET {name} v FENCE {name} 1"));
         assert!(refused.starts_with("-ERR SET FENCE needs"), "{refused}");
     }
-    let held = cluster.ask(client, "LOCK q:l ann PX 1000");
-    assert_error(&cluster.ask(client, &format!("SET k v FENCE q:l {held}")), "CROSSSLOT");
-    assert_eq!(cluster.ask(client, &format!("SET q:k v FENCE q:l {held}")), "OK");
     let session = cluster.ask(client, "LOCK.SESSION OPEN q:any PX 1000").replace('"', "");
     assert_error(&cluster.ask(client, &format!("LOCK l ann SESSION {session}")), "CROSSSLOT");
     let replies = cluster.pipeline(client, &["MULTI", "LOCK l ann PX 1000", "EXEC"]);

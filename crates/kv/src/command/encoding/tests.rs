@@ -128,6 +128,7 @@ fn every_command<'a>(parts: Parts<'a>) -> Vec<Command<'a>> {
         restore(None, false, Some(FormerUse::Frequency(9))),
         Watch { keys: list },
         Recent { from: u64::MAX, bytes_max: 7 },
+        NewestToken { name: key, seen: u64::MAX },
         set_if(Comparison::Equal(value), SetAnswer::Status),
         set_if(Comparison::NotEqual(b""), SetAnswer::Before),
         set_if(Comparison::DigestEqual(u64::MAX), SetAnswer::Status),

@@ -5,8 +5,8 @@ use super::script::parse;
 use super::*;
 use crate::Coordinator;
 use crate::command::{
-    Age, Bounded, Draft, Header, ListCommand, QueueCommand, Script, ScriptLimits, Share, TransactionId,
-    TwoPhaseCommand, WaiterId, Wish,
+    Age, Bounded, Draft, Header, Hold, ListCommand, LockCommand, QueueCommand, Script, ScriptLimits, Share,
+    TransactionId, TwoPhaseCommand, WaiterId, Wish,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -241,6 +241,45 @@ fn a_share_that_fails_where_keys_are_locked_refuses_the_transaction() {
         "[REFUSED !ERR a share names a key that is not locked]"
     );
     assert!(!store.table.two_phase().locks_any());
+}
+
+#[test]
+fn a_share_is_refused_if_the_token_of_its_fence_has_changed() {
+    let mut store = Store::new();
+    let acquire = |owner| {
+        let (hold, waiter) = (Hold::Lease(1000), None);
+        Command::Lock(LockCommand::Acquire { name: b"l", owner, hold, waiter })
+    };
+    let newest = |seen| Command::NewestToken { name: b"l", seen };
+    let share = |command: &Command<'_>| {
+        let mut draft = Draft::default();
+        assert!(draft.push(command));
+        let mut scratch = Vec::new();
+        Share::build(&Command::Transaction(draft.transaction()), &mut scratch).unwrap().bytes().to_vec()
+    };
+    let ask = |store: &mut Store, id, command: &Command<'_>, is_vote| {
+        let bytes = share(command);
+        let share = Share::of(&bytes).unwrap();
+        with_header(id, 1, |header| {
+            store.apply(&Command::TwoPhase(match is_vote {
+                true => TwoPhaseCommand::PrepareLocked { header, share },
+                false => TwoPhaseCommand::Lock { header, is_alone: false, share },
+            }))
+        })
+    };
+    let first: u64 = store.apply(&acquire(b"ann")).parse().unwrap();
+    for (id, is_granted_again) in [(number(1), false), (number(2), true)] {
+        let locked = ask(&mut store, id, &newest(0), false);
+        assert!(locked.ends_with(&format!("[{first}]]")), "{locked}");
+        if is_granted_again {
+            store.apply(&Command::Lock(LockCommand::Release { name: b"l", token: first }));
+            store.apply(&acquire(b"bob"));
+        }
+        let vote = ask(&mut store, id, &newest(first), true);
+        assert_eq!(vote, if is_granted_again { "[REFUSED]" } else { "[PREPARED]" });
+        store.commit(id);
+        assert!(!store.table.two_phase().locks_any());
+    }
 }
 
 #[test]
