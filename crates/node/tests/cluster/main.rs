@@ -47,5 +47,6 @@ mod stale_reads;
 mod support;
 mod tracking;
 mod transactions;
+mod transactions_over_groups;
 mod values;
 mod waiting;

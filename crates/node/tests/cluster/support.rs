@@ -653,6 +653,15 @@ impl Cluster {
     }
 }
 
+/// Plays a script: each line is a request, an arrow and the expected reply.
+#[track_caller]
+pub(crate) fn play(cluster: &mut Cluster, client: Client, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (request, expected) = line.split_once("->").expect("an arrow");
+        assert_eq!(cluster.ask(client, request.trim()), expected.trim(), "{line}");
+    }
+}
+
 /// Asserts that a reply is an error with this code. A code of Quorate's own may follow one of Redis's codes, which is
 /// skipped.
 #[track_caller]
