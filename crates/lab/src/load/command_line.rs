@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::custom::Custom;
 use super::flags::{
-    Server, parse_duration, parse_key_choice, parse_mix, parse_server, parse_share, parse_sizes,
+    Cores, Server, parse_cores, parse_duration, parse_key_choice, parse_mix, parse_server, parse_share,
+    parse_sizes,
 };
 use super::hgrm::write_hgrm;
 use super::keys::KeyChoice;
@@ -160,6 +161,10 @@ pub struct BenchArgs {
     /// Threads that drive the connections
     #[arg(long, default_value_t = 1)]
     threads: usize,
+
+    /// Pin the threads to these processor cores, one after the other: 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = parse_cores)]
+    cores: Option<Cores>,
 
     /// Seed of keys and operations
     #[arg(long, default_value_t = 1)]
@@ -417,6 +422,7 @@ impl BenchArgs {
                     || mix.set > 0 && transport == Transport::ZooKeeper),
             record: self.verify || self.history.is_some(),
             threads: self.threads,
+            cores: self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default(),
             login: self.login()?,
             tls: self.tls(servers)?,
             reply_timeout: self.timeout,

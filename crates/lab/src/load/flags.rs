@@ -7,6 +7,9 @@ use super::keys::KeyChoice;
 use super::options::{Mix, Transport};
 use super::value::Sizes;
 
+/// The greatest number of a processor core.
+const CORE_MAX: usize = 1023;
+
 /// The default exponent of `zipf`: that of YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;
 
@@ -52,6 +55,26 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|_| "not a number")?;
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("it must be from 0 to 1".to_owned()) }
+}
+
+/// Processor cores, in the order in which threads get them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cores(pub(crate) Vec<usize>);
+
+/// Processor cores, such as `0,2-3`.
+pub(crate) fn parse_cores(text: &str) -> Result<Cores, String> {
+    let wrong = || format!("expected processor cores from 0 to {CORE_MAX}, such as 0,2-3");
+    let core = |text: &str| text.parse::<usize>().ok().filter(|core| *core <= CORE_MAX).ok_or_else(wrong);
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (core(first)?, core(last)?);
+        if first > last {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(Cores(cores))
 }
 
 /// A number with `ms`, `s` or `m`; without a unit it is seconds.
@@ -118,6 +141,14 @@ mod tests {
         assert_eq!((seconds("500ms"), seconds("10s"), seconds("2m"), seconds("3")), (0.5, 10.0, 120.0, 3.0));
         for wrong in ["soon", "-1s", "infs", ""] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(parse_cores("0,2-3"), Ok(Cores(vec![0, 2, 3])));
+        for wrong in ["", "a", "3-2", "1-", "-1", "1024", "0,,1"] {
+            assert!(parse_cores(wrong).is_err(), "{wrong}");
         }
     }
 

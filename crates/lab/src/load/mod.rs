@@ -109,6 +109,14 @@ pub enum Error {
     /// The recorded history has become too long; a part of it could not be checked.
     #[error("the history is too long to be recorded: run for a shorter time")]
     HistoryFull,
+    /// A thread could not be pinned to a processor core.
+    #[error("cannot use the processor core {core}: {source}")]
+    Core {
+        /// The core's number.
+        core: usize,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The system refused to wait for events.
     #[error("cannot wait for events: {0}")]
     Poll(#[source] std::io::Error),
@@ -214,7 +222,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(&Progress)) -> Result<Rep
         }
     };
     let steal_percent = ProcessorTime::look().and_then(|now| now.steal_percent_since(before?));
-    let loader_cpu = finishes.iter().map(|finish| finish.cpu).sum();
+    let loader_cpu: Option<Vec<Duration>> = finishes.iter().map(|finish| finish.cpu).collect();
     let recorders: Vec<_> = workers.iter_mut().filter_map(Worker::take_recorder).collect();
     let history = options.record.then(|| recorder::history(options, &recorders));
     Ok(Report::new(
@@ -244,7 +252,10 @@ where
         let mut handles = Vec::with_capacity(threads);
         for (thread, worker) in workers.iter_mut().enumerate() {
             let sender = sender.clone();
-            handles.push(scope.spawn(move || job(worker, thread, &sender)));
+            handles.push(scope.spawn(move || {
+                worker.pin(thread)?;
+                job(worker, thread, &sender)
+            }));
         }
         // The workers hold the only senders now, so that receiving ends when the last worker does.
         drop(sender);

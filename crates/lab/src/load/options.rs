@@ -59,6 +59,9 @@ pub struct Options {
     pub record: bool,
     /// How many threads drive the connections.
     pub threads: usize,
+    /// The processor cores that the threads are pinned to, one after the other, and then from the first one on. Empty: the system
+    /// places them.
+    pub cores: Vec<usize>,
     /// As whom to log in, if at all.
     pub login: Option<Login>,
     /// How to speak TLS with the servers; `None` is without.
@@ -227,6 +230,7 @@ impl Default for Options {
             load: true,
             record: false,
             threads: 1,
+            cores: Vec::new(),
             login: None,
             tls: None,
             reply_timeout: Duration::from_secs(10),

@@ -18,7 +18,7 @@ use super::value::Sizes;
 /// A request that was sent more than this many microseconds after it was due is late.
 const LATE_US: u64 = 1000;
 
-/// Above this share of its threads' time the generator may have limited the rate.
+/// Above this share of one thread's time the generator may have limited the rate.
 const LOADER_BUSY_SHARE: f64 = 0.9;
 
 /// The results of a run.
@@ -26,7 +26,8 @@ pub struct Report {
     options: Options,
     measured_from: Instant,
     elapsed: Duration,
-    loader_cpu: Option<Duration>,
+    /// By thread.
+    loader_cpu: Option<Vec<Duration>>,
     steal_percent: Option<f64>,
     tally: Tally,
     history: Option<History>,
@@ -123,7 +124,7 @@ impl Report {
         options: Options,
         measured_from: Instant,
         elapsed: Duration,
-        (loader_cpu, steal_percent): (Option<Duration>, Option<f64>),
+        (loader_cpu, steal_percent): (Option<Vec<Duration>>, Option<f64>),
         tally: Tally,
         history: Option<History>,
     ) -> Self {
@@ -183,7 +184,7 @@ impl Report {
 
     /// The processor time that the generator itself used while measuring, if the system reports it.
     pub fn loader_cpu(&self) -> Option<Duration> {
-        self.loader_cpu
+        self.loader_cpu.as_ref().map(|threads| threads.iter().sum())
     }
 
     /// The share of the processor time wanted on this machine during the run, warm-up included, that its host gave to
@@ -245,16 +246,18 @@ impl Report {
         Row::new(operation, outcome, latencies, self.elapsed)
     }
 
-    /// The generator's share of the time of its threads.
-    fn loader_busy(&self) -> Option<f64> {
-        let seconds = self.elapsed.as_secs_f64() * self.options.threads as f64;
-        self.loader_cpu.filter(|_| seconds > 0.0).map(|cpu| cpu.as_secs_f64() / seconds)
+    /// The generator's share of the time of its threads, and the busiest one's.
+    fn loader_busy(&self) -> Option<(f64, f64)> {
+        let seconds = self.elapsed.as_secs_f64();
+        let threads = self.loader_cpu.as_ref().filter(|_| seconds > 0.0)?;
+        let busiest = threads.iter().max()?.as_secs_f64() / seconds;
+        Some((self.loader_cpu()?.as_secs_f64() / seconds / threads.len() as f64, busiest))
     }
 
     /// The generator's processor time per million of its operations, in seconds.
     pub fn loader_cpu_s_per_million(&self) -> Option<f64> {
         let ended = self.operations() + self.failures() + self.unknown();
-        self.loader_cpu.filter(|_| ended > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
+        self.loader_cpu().filter(|_| ended > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / ended as f64)
     }
 
     /// One object with everything. Names are stable and end in their unit.
@@ -309,6 +312,7 @@ impl Report {
                 "wait_timeout_ms": options.wait.map(|wait| wait.timeout_ms),
                 "load": options.load,
                 "threads": options.threads,
+                "cores": options.cores,
                 "reply_timeout_s": options.reply_timeout.as_secs_f64(),
             },
             "elapsed_s": self.elapsed.as_secs_f64(),
@@ -318,7 +322,8 @@ impl Report {
             "unknown": self.unknown(),
             "connections_lost": self.connections_lost(),
             "delays": delays,
-            "loader_cpu_s": self.loader_cpu.map(|cpu| cpu.as_secs_f64()),
+            "loader_cpu_s": self.loader_cpu().map(|cpu| cpu.as_secs_f64()),
+            "loader_busiest_percent": self.loader_busy().map(|(_, busiest)| rounded(busiest * 100.0)),
             "loader_cpu_s_per_million": self.loader_cpu_s_per_million().map(rounded),
             "steal_percent": self.steal_percent.map(rounded),
             "results": self.rows().iter().map(Row::to_json).collect::<Vec<_>>(),
@@ -413,13 +418,18 @@ impl fmt::Display for Report {
         let (Some(busy), Some(per_million)) = (self.loader_busy(), self.loader_cpu_s_per_million()) else {
             return Ok(());
         };
-        writeln!(
+        let (busy, busiest) = busy;
+        write!(
             formatter,
             "\nthe load generator used {per_million:.2} s of processor time per million operations, {:.0} % of its {}",
             busy * 100.0,
             plural(self.options.threads as u64, "thread")
         )?;
-        if busy > LOADER_BUSY_SHARE {
+        match self.options.threads {
+            1 => writeln!(formatter)?,
+            _ => writeln!(formatter, " ({:.0} % of the busiest)", busiest * 100.0)?,
+        }
+        if busiest > LOADER_BUSY_SHARE {
             writeln!(formatter, "it may have been the limit itself: more --threads would show")?;
         }
         if let Some(percent) = self.steal_percent.filter(|percent| *percent > DISTURBED_PERCENT) {
@@ -528,7 +538,14 @@ pub(crate) mod tests {
         tally.record(Operation::Set, Outcome::Lost, 9_000);
         tally.connections_lost = 1;
         let (second, loader_cpu) = (Duration::from_secs(1), Duration::from_millis(950));
-        Report::new(Options::default(), Instant::now(), second, (Some(loader_cpu), Some(12.3)), tally, None)
+        Report::new(
+            Options::default(),
+            Instant::now(),
+            second,
+            (Some(vec![loader_cpu]), Some(12.3)),
+            tally,
+            None,
+        )
     }
 
     #[test]
@@ -570,6 +587,15 @@ pub(crate) mod tests {
         assert!(text.contains("error:CLUSTERDOWN"), "{text}");
         assert!(text.contains("95 % of its 1 thread"), "{text}");
         assert!(text.contains("may have been the limit"), "{text}");
+        let cpu = [950, 50].map(Duration::from_millis).to_vec();
+        let mut two = Report { loader_cpu: Some(cpu), ..sample(1000, 100) };
+        two.options.threads = 2;
+        let text = two.to_string();
+        assert!(text.contains("50 % of its 2 threads (95 % of the busiest)"), "{text}");
+        assert!(
+            text.contains("may have been the limit"),
+            "one thread is the limit of its connections: {text}"
+        );
         assert!(text.contains("host took 12 % of the processor time"), "{text}");
     }
 

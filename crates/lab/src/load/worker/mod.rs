@@ -120,6 +120,13 @@ impl<'options> Worker<'options> {
         })
     }
 
+    /// Pins the calling thread, which is number `thread`, to its core, if there is a list of them.
+    pub(crate) fn pin(&self, thread: usize) -> Result<(), Error> {
+        let cores = &self.options.cores;
+        let Some(&core) = cores.get(thread % cores.len().max(1)) else { return Ok(()) };
+        pin_to(core).map_err(|source| Error::Core { core, source })
+    }
+
     /// The number of its connections.
     pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
@@ -449,6 +456,18 @@ fn out_of_step() -> Loss {
 
 fn micros_between(earlier: Instant, later: Instant) -> u64 {
     later.saturating_duration_since(earlier).as_micros() as u64
+}
+
+#[cfg(target_os = "linux")]
+fn pin_to(core: usize) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin_to(_: usize) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The processor time that this thread has used; only Linux reports it without a dedicated system call.
