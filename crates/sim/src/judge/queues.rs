@@ -101,12 +101,13 @@ pub(super) fn judge<'e>(
         }
         let [at_once, waiting] = unanswered.entry(*key).or_default();
         let less = |count: &mut usize| count.checked_sub(1).map(|less| *count = less).is_some();
+        // What can explain elements of this list alone comes before what can explain those of any.
         let is_allowed = less(at_once)
-            || entry.operation.kind != Kind::Append && less(&mut unanswered_at_all)
             || lost_on_the_way > 0 && less(waiting) && {
                 lost_on_the_way -= 1;
                 true
             }
+            || entry.operation.kind != Kind::Append && less(&mut unanswered_at_all)
             || less(&mut kept);
         if !is_allowed {
             let words =
