@@ -17,10 +17,13 @@ use super::refusals::refuse_large_reply;
 use super::sets;
 use super::sorted;
 use super::sorted_view::Sorted;
+use super::stream_items::view::Stream;
+use super::streams;
 use super::tree::Discarded;
 use super::{Table, order::Key};
 use crate::command::{
     Command, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetCommand, SetOperation, SortedCommand,
+    StreamCommand,
 };
 use crate::limits::WALKED_BYTES_MAX;
 use crate::reply::{Lent, LongReadId, Reply, ReplyBuffer};
@@ -36,7 +39,7 @@ const ELEMENT_BYTES: usize = 16;
 /// More than the estimates have for one item that is listed, and for ten of its bytes, in nanoseconds.
 const LISTED_NS: usize = 100;
 
-/// More than the estimates have for a byte that a read of several keys looks at, as [`Table::walked_bytes`] counts them.
+/// More than the estimates have for a byte that a read of several keys or of a stream looks at, as [`Table::walked_bytes`] counts them.
 const WALKED_NS: u64 = 8;
 
 /// How far a read has come.
@@ -106,6 +109,16 @@ enum Listed {
     Members,
     Scored { is_reverse: bool, with_scores: bool },
     Fields(HashPart),
+    Entries { is_reverse: bool },
+}
+
+impl Listed {
+    fn is_reverse(self) -> bool {
+        match self {
+            Listed::Scored { is_reverse, .. } | Listed::Entries { is_reverse } => is_reverse,
+            Listed::Elements | Listed::Members | Listed::Fields(_) => false,
+        }
+    }
 }
 
 /// What is shown for each name.
@@ -147,16 +160,19 @@ impl LongRead {
                 let Some(collection) = sources.last() else { unreachable!("it shows a collection") };
                 let all = collection.items();
                 let hash = Hash::of_collection(collection, *now);
-                let is_reverse = matches!(form, Listed::Scored { is_reverse: true, .. });
+                let (is_reverse, mut entries) = (form.is_reverse(), Stream { items: all }.writer());
                 let part = match is_reverse {
                     true => ranks.end.saturating_sub(items).max(ranks.start)..ranks.end,
                     false => ranks.start..ranks.start.saturating_add(items).min(ranks.end),
                 };
-                let mut write = |item: &[u8]| {
+                let mut write = |item| {
                     match *form {
                         Listed::Elements => replies.bulk(item),
                         Listed::Members => sets::write_member(item, replies),
                         Listed::Fields(shown) => hash.write_field(item, shown, replies),
+                        Listed::Entries { .. } => {
+                            entries.write(item, replies);
+                        }
                         Listed::Scored { with_scores, .. } => {
                             let (key, member): (Key, &[u8]) = scored_parts(item);
                             sorted::write_member(key, member, with_scores, replies);
@@ -255,6 +271,7 @@ fn target<'a>(command: &Command<'a>) -> Option<Target<'a>> {
         Command::OnSet(S::Combine { keys, .. } | S::CountCommon { keys, .. }) => Several(keys, Kind::Set),
         Command::OnSorted(Z::Range { key, .. } | Z::Scores { key, .. }) => One(key, Kind::Sorted),
         Command::OnSorted(Z::Hashes { key, .. } | Z::Places { key, .. }) => One(key, Kind::Sorted),
+        Command::OnStream(StreamCommand::Range { key, .. }) => One(key, Kind::Stream),
         _ => return None,
     })
 }
@@ -304,6 +321,13 @@ fn begun(
             sorted::write_head(ranks.len(), with_scores, out);
             return listed(Listed::Scored { is_reverse, with_scores }, ranks);
         }
+        Command::OnStream(StreamCommand::Range { ends, is_reverse, count, .. }) => {
+            // Of no entries the reply is another one.
+            let count = if count == Some(0) { None } else { Some(count) }?;
+            let ranks = streams::selected(Stream { items }, ends, is_reverse, count).ok()?;
+            out.array(ranks.len());
+            return listed(Listed::Entries { is_reverse }, ranks);
+        }
         Command::Hash(H::MultiGet { fields, .. }) => (Sought::Value, fields),
         Command::Hash(H::TimeToLive { fields, unit, .. }) => (Sought::Expiry(unit), fields),
         Command::OnSet(S::ContainsEach { members, .. }) => (Sought::IsThere, members),
@@ -350,8 +374,12 @@ impl Table {
                 }
                 let (items, bytes) =
                     entry.map_or((0, 0), |entry| (entry.items().len(), entry.content_bytes()));
-                let is_short = (items * LISTED_NS + bytes) as u64 <= read_ns_max;
+                let is_short = match command {
+                    Command::OnStream(_) => walked.saturating_mul(WALKED_NS) <= read_ns_max,
+                    _ => (items * LISTED_NS + bytes) as u64 <= read_ns_max,
+                };
                 let lists = matches!(command, Command::OnList(_) | Command::OnSet(SetCommand::All { .. }))
+                    || matches!(command, Command::OnStream(_))
                     || matches!(command, Command::Hash(HashCommand::All { .. }))
                     || matches!(command, Command::OnSorted(SortedCommand::Range { .. }));
                 // What is shown as a whole, and not combined, is refused as in one step: at once.

@@ -23,6 +23,11 @@ fn reading(kind: char, key: &str, form: usize, names: usize) -> String {
         ('l', form) => format!("LRANGE {key} {} {}", form * 9, form as i64 * 5 - 37),
         ('s', 0..4) => format!("SMEMBERS {key}"),
         ('s', _) => format!("SMISMEMBER {key} {}", each('m')),
+        ('x', 0) => format!("XRANGE {key} - +"),
+        ('x', 1) => format!("XREVRANGE {key} + - COUNT {names}"),
+        ('x', 2) => format!("XRANGE {key} 20-0 150-7 COUNT 99"),
+        ('x', 3) => format!("XREVRANGE {key} (200-1 {names}"),
+        ('x', form) => format!("XRANGE {key} - (199-1 COUNT {}", form * 12),
         ('z', 0) => format!("ZRANGE {key} 0 -1 WITHSCORES"),
         ('z', 1) => format!("ZRANGE {key} 5 {names} REV"),
         ('z', 2) => format!("ZRANGE {key} 3 (20 BYSCORE REV LIMIT 2 70 WITHSCORES"),
@@ -49,6 +54,46 @@ fn combining(kind: char, key: &str, other: &str, form: usize) -> String {
 
 /// The kinds of which several are combined.
 const COMBINED: [char; 1] = ['s'];
+
+/// A stream with a group, whose entries are of two kinds.
+fn stream(store: &mut Store) {
+    for id in 1..201 {
+        match id % 3 {
+            0 => store.line(&format!("XADD x {id}-1 field value{id} other 7")),
+            _ => store.line(&format!("XADD x {id}-1 field {id}")),
+        };
+    }
+    store.line("XGROUP CREATE x g 0");
+    store.line("XREADGROUP g c COUNT 10 STREAMS x >");
+}
+
+#[test]
+fn a_range_of_a_stream_shows_the_moment_at_which_it_began() {
+    for form in 0..8 {
+        let mut store = Store::new();
+        stream(&mut store);
+        store.begin("XRANGE x - + COUNT 0", 1 << 20);
+        store.begin("XRANGE x 7 a", 1 << 20);
+        let mut read = store.begin(&reading('x', "x", form, 80), 1 << 20).expect("it takes several steps");
+        for id in 1..4 {
+            read = store.go_on(read, 500).expect("it is not over");
+            store.line(&format!("XDEL x {}-1", id * 30));
+            store.line(&format!("XADD x 30{id}-1 field more"));
+            store.line("XREADGROUP g c COUNT 10 STREAMS x >");
+        }
+        store.line(if form == 0 { "DEL x" } else { "XTRIM x MAXLEN 3" });
+        store.finish(read, 1000);
+        let read = store.begin(&reading('x', "x", 0, 80), 100);
+        if form == 0 {
+            assert!(read.is_none(), "there is no stream");
+        } else {
+            let read = read.expect("it takes several steps");
+            assert!(ReplyBuffer::is_error(&read.at_once));
+            store.finish(read, 100);
+        }
+        assert_eq!(store.checked_shared(), 0, "{form}");
+    }
+}
 
 /// Calls `with` with the command of a line.
 fn with_command<R>(line: &str, with: impl FnOnce(&Command<'_>) -> R) -> R {
@@ -399,6 +444,11 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => combined,
         40 => change.prop_map(Step::Do),
+        10 => (1..5u64, 0..100usize).prop_map(|(seq, length)| {
+            Step::Do(format!("XADD x * field{seq} {} other {length}", "v".repeat(length)))
+        }),
+        2 => (0..20usize).prop_map(|length| Step::Do(format!("XTRIM x MAXLEN {length}"))),
+        5 => (0..8usize, 0..120usize).prop_map(|(form, names)| Step::Begin(reading('x', "x", form, names))),
         1 => Just(Step::Do("FLUSHALL".to_owned())),
         4 => (1..10u64).prop_map(Step::Wait),
         2 => Just(Step::Snapshot),
