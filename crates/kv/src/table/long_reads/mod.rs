@@ -5,6 +5,7 @@
 //! the table, does not end it. Reads within scripts and transactions take one step.
 
 mod combining;
+mod gathering;
 
 use super::collections::Collection;
 use super::entry::Entry;
@@ -22,13 +23,14 @@ use super::streams;
 use super::tree::Discarded;
 use super::{Table, order::Key};
 use crate::command::{
-    Command, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetCommand, SetOperation, SortedCommand,
-    StreamCommand,
+    Aggregate, Command, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetCommand, SetOperation,
+    SortedCommand, StreamCommand,
 };
 use crate::limits::WALKED_BYTES_MAX;
 use crate::reply::{Lent, LongReadId, Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
 use combining::Combining;
+use gathering::Gathering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::ops::Range;
@@ -100,6 +102,8 @@ enum Left {
     Names { form: Sought, names: Box<[u8]>, from: usize, count: usize },
     /// What becomes of several sets. So many members are found; with `most`, they are only counted, up to that.
     Sets { form: Combining, found: usize, most: Option<usize> },
+    /// What becomes of several sorted sets, which is shown when all of it is there.
+    Gathered { form: Gathering, with_scores: bool },
 }
 
 /// How items are shown.
@@ -143,7 +147,7 @@ impl LongRead {
         let most = match left {
             Left::Names { form: Sought::Value, .. } => replies.reply_bytes_max(),
             Left::Names { .. } => usize::MAX,
-            Left::Items(..) | Left::Sets { .. } => replies.reply_bytes_max(),
+            Left::Items(..) | Left::Sets { .. } | Left::Gathered { .. } => replies.reply_bytes_max(),
         };
         let mut is_refused = false;
         // Whether to stop behind what has just been written.
@@ -154,7 +158,7 @@ impl LongRead {
             }
             is_refused || replies.len() >= enough
         };
-        let (mut done, mut is_last) = (0, false);
+        let (mut done, mut is_last, mut made_bytes, mut made) = (0, false, 0, None);
         match left {
             Left::Items(form, ranks) => {
                 let Some(collection) = sources.last() else { unreachable!("it shows a collection") };
@@ -235,11 +239,32 @@ impl LongRead {
                     None => {}
                 }
             }
+            Left::Gathered { form, with_scores } => {
+                is_last = form.go_on(sources, items, most);
+                made_bytes = form.made.memory_bytes();
+                match form.most {
+                    Some(_) if is_last => replies.integer(form.found as i64),
+                    None if is_last && form.reply_bytes > most => refuse_large_reply(0, replies),
+                    None if is_last => {
+                        let none = Collection::new(Kind::Sorted);
+                        made = Some((std::mem::replace(&mut form.made, none), *with_scores));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some((made, with_scores)) = made {
+            sorted::write_head(made.len(), with_scores, replies);
+            replies.reserve((made.content_bytes() + made.len() * ELEMENT_BYTES).min(most));
+            *left = Left::Items(Listed::Scored { is_reverse: false, with_scores }, 0..made.len());
+            (*item_ns, *copied_bytes) = (LISTED_NS as u64, *copied_bytes + made_bytes);
+            (made_bytes, is_last) = (0, false);
+            sources.push(made);
         }
         let (is_over, names_bytes) = match left {
             Left::Items(_, ranks) => (Range::is_empty(ranks), 0),
             Left::Names { names, count, .. } => (*count == 0, names.len()),
-            Left::Sets { .. } => (is_last, 0),
+            Left::Sets { .. } | Left::Gathered { .. } => (is_last, made_bytes),
         };
         let bytes = replies.len() + names_bytes + *copied_bytes;
         Progress { is_complete: is_over || is_refused, bytes }
@@ -248,6 +273,9 @@ impl LongRead {
     fn discard(self, live: &mut Discarded, cleared: &mut Discarded) -> ReplyBuffer {
         let discarded = if self.has_outlived { cleared } else { live };
         self.sources.into_iter().for_each(|source| source.discard(discarded));
+        if let Left::Gathered { form, .. } = self.left {
+            form.made.discard(discarded);
+        }
         self.replies
     }
 }
@@ -256,9 +284,12 @@ impl LongRead {
 enum Target<'a> {
     /// A value of this kind.
     One(&'a [u8], Kind),
-    /// Those of several keys, all of this kind.
-    Several(List<'a>, Kind),
+    /// Those of several keys, all of these kinds. Each key is the first of so many words.
+    Several(List<'a>, usize, &'static [Kind]),
 }
+
+const SETS: &[Kind] = &[Kind::Set];
+const SORTED_AND_SETS: &[Kind] = &[Kind::Sorted, Kind::Set];
 
 fn target<'a>(command: &Command<'a>) -> Option<Target<'a>> {
     use {HashCommand as H, SetCommand as S, SortedCommand as Z, Target::*};
@@ -268,7 +299,11 @@ fn target<'a>(command: &Command<'a>) -> Option<Target<'a>> {
         }
         Command::OnList(ListCommand::Range { key, .. }) => One(key, Kind::List),
         Command::OnSet(S::All { key } | S::ContainsEach { key, .. }) => One(key, Kind::Set),
-        Command::OnSet(S::Combine { keys, .. } | S::CountCommon { keys, .. }) => Several(keys, Kind::Set),
+        Command::OnSet(S::Combine { keys, .. } | S::CountCommon { keys, .. }) => Several(keys, 1, SETS),
+        Command::OnSorted(Z::Combine { inputs, is_weighted, .. }) => {
+            Several(inputs, 1 + usize::from(is_weighted), SORTED_AND_SETS)
+        }
+        Command::OnSorted(Z::CountCommon { keys, .. }) => Several(keys, 1, SORTED_AND_SETS),
         Command::OnSorted(Z::Range { key, .. } | Z::Scores { key, .. }) => One(key, Kind::Sorted),
         Command::OnSorted(Z::Hashes { key, .. } | Z::Places { key, .. }) => One(key, Kind::Sorted),
         Command::OnStream(StreamCommand::Range { key, .. }) => One(key, Kind::Stream),
@@ -279,7 +314,7 @@ fn target<'a>(command: &Command<'a>) -> Option<Target<'a>> {
 /// What is to be done for a read of collections, and how many items that are. Writes the head of the reply.
 fn begun(
     command: &Command<'_>,
-    sources: &mut [Collection],
+    sources: &mut Vec<Collection>,
     now: UnixMs,
     out: &mut ReplyBuffer,
 ) -> Option<(Left, usize)> {
@@ -290,14 +325,28 @@ fn begun(
             Some((operation, None))
         }
         Command::OnSet(S::CountCommon { limit, .. }) => {
-            let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-            Some((SetOperation::Intersection, Some(most)))
+            Some((SetOperation::Intersection, Some(up_to(limit))))
         }
         _ => None,
     };
     if let Some((operation, most)) = combined {
         let (form, count) = Combining::of(operation, sources);
         return Some((Left::Sets { form, found: 0, most }, count));
+    }
+    let gathered = match *command {
+        Command::OnSorted(Z::Combine { operation, inputs, is_weighted, aggregate, with_scores }) => {
+            let weights = gathering::weights(inputs, is_weighted)?;
+            Some((operation, weights, aggregate, with_scores, None))
+        }
+        Command::OnSorted(Z::CountCommon { keys, limit }) => {
+            let weights = vec![1.0; keys.len()];
+            Some((SetOperation::Intersection, weights, Aggregate::Sum, false, Some(up_to(limit))))
+        }
+        _ => None,
+    };
+    if let Some((operation, weights, aggregate, with_scores, most)) = gathered {
+        let (form, count) = Gathering::of(operation, sources, (weights, aggregate), most);
+        return Some((Left::Gathered { form, with_scores }, count));
     }
     let collection = sources.first()?;
     let (items, length) = (collection.items(), collection.len());
@@ -339,6 +388,11 @@ fn begun(
     out.array(names.len());
     let left = Left::Names { form, names: names.encoded().into(), from: 0, count: names.len() };
     Some((left, names.len()))
+}
+
+/// A limit as a number of members; 0 stands for all.
+fn up_to(limit: u64) -> usize {
+    if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) }
 }
 
 /// A copy of the collection that an entry holds, and the memory that it takes.
@@ -411,8 +465,8 @@ impl Table {
                 let (copy, bytes) = copy_of(entry, kind);
                 (vec![copy], Some((entry.is_some(), entry.map_or(0, Entry::version))), bytes)
             }
-            Target::Several(keys, kind) => {
-                let (copies, bytes) = self.copies(keys, kind, now)?;
+            Target::Several(words, step, kinds) => {
+                let (copies, bytes) = self.copies(words.iter().step_by(step), kinds, now)?;
                 (copies, None, bytes)
             }
         };
@@ -431,7 +485,7 @@ impl Table {
         let reply_bytes = match &left {
             Left::Items(..) | Left::Names { .. } => listed_bytes + count * ELEMENT_BYTES,
             Left::Sets { form: Combining::Merged { .. }, .. } => bytes + count * ELEMENT_BYTES,
-            Left::Sets { .. } => 0,
+            Left::Sets { .. } | Left::Gathered { .. } => 0,
         };
         // Otherwise it would be moved as a whole for a part of it.
         replies.reserve(reply_bytes.min(out.reply_bytes_max()));
@@ -440,7 +494,8 @@ impl Table {
             version
         });
         self.long_reads.begun += 1;
-        let (id, item_ns) = (LongReadId(self.long_reads.begun), work_ns / count.max(1) as u64);
+        let made_ns = if let Left::Gathered { form, .. } = &left { form.made_ns() } else { 0 };
+        let (id, item_ns) = (LongReadId(self.long_reads.begun), made_ns + work_ns / count.max(1) as u64);
         let read = LongRead { sources, copied_bytes, has_outlived: false, now, item_ns, left, replies };
         self.long_reads.reads.insert(id, read);
         out.push_lent(Lent::Read(id));
@@ -448,19 +503,25 @@ impl Table {
     }
 
     /// Copies of the collections of several keys, and the memory that they take. `None` if one is of another kind.
-    fn copies(&mut self, keys: List<'_>, kind: Kind, now: UnixMs) -> Option<(Vec<Collection>, usize)> {
-        if keys.iter().any(|key| self.peek(key, now).is_some_and(|entry| entry.kind() != kind)) {
+    fn copies<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        kinds: &'static [Kind],
+        now: UnixMs,
+    ) -> Option<(Vec<Collection>, usize)> {
+        let kind_of = |key| self.peek(key, now).map_or(kinds[0], Entry::kind);
+        if keys.clone().any(|key| !kinds.contains(&kind_of(key))) {
             return None;
         }
         // A small collection that is named again shares the memory of its first copy.
         let (mut copies, mut all_bytes) = (Vec::<Collection>::new(), 0);
         let mut first: BTreeMap<&[u8], usize> = BTreeMap::new();
-        for key in keys.iter() {
+        for key in keys {
             let copy = match first.entry(key) {
                 Slot::Occupied(at) => copies[*at.get()].clone(),
                 Slot::Vacant(place) => {
                     place.insert(copies.len());
-                    let (copy, bytes) = copy_of(self.peek(key, now), kind);
+                    let (copy, bytes) = copy_of(self.peek(key, now), kind_of(key));
                     all_bytes += bytes;
                     copy
                 }

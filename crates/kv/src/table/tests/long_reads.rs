@@ -48,12 +48,20 @@ fn combining(kind: char, key: &str, other: &str, form: usize) -> String {
         ('s', 4) => format!("SDIFF {key} {other}"),
         ('s', 5) => format!("SDIFF {key} s9 {other} s0 {other}"),
         ('s', 6) => format!("SINTERCARD 7 {key} {other}"),
+        ('z', 0) => format!("ZUNION {key} {other} WITHSCORES"),
+        ('z', 1) => format!("ZUNION {other} 3 {key} 0.1 z9 1 {key} -7.3 s0 2 {other} 0.3 WEIGHTS WITHSCORES"),
+        ('z', 2) => format!("ZINTER {key} 0.1 {other} 0.7 {key} 3 WEIGHTS MIN WITHSCORES"),
+        ('z', 3) => format!("ZINTER {other} {key} WITHSCORES"),
+        ('z', 4) => format!("ZDIFF {key} {other}"),
+        ('z', 5) => format!("ZDIFF {key} z9 s0 {other}"),
+        ('z', 6) => format!("ZINTERCARD 7 {key} {other}"),
+        ('z', _) => format!("ZINTERCARD 0 {key} {other}"),
         _ => format!("SINTERCARD 0 {key} {other}"),
     }
 }
 
 /// The kinds of which several are combined.
-const COMBINED: [char; 1] = ['s'];
+const COMBINED: [char; 2] = ['s', 'z'];
 
 /// A stream with a group, whose entries are of two kinds.
 fn stream(store: &mut Store) {
@@ -248,7 +256,7 @@ fn a_combination_that_is_too_long_is_refused_as_at_once() {
                 store.line(&adding(kind, &format!("{kind}{key}"), ids));
             }
             let line = combining(kind, &format!("{kind}0"), &format!("{kind}1"), form);
-            let read = store.begin(&line, 300).expect("it takes several steps");
+            let read = store.begin(&line, 250).expect("it takes several steps");
             assert!(ReplyBuffer::is_error(&read.at_once), "{line}");
             assert!(store.finish(read, 100) > 1, "{line}");
         }
