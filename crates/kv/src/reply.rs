@@ -429,6 +429,13 @@ impl ReplyBuffer {
         self.bytes.truncate(length);
     }
 
+    /// Gives the array or the set whose head begins at `start` another number of elements.
+    pub(crate) fn set_count(&mut self, start: usize, count: usize) {
+        let held = self.bytes.get_mut(start + 1..).and_then(|behind| behind.first_chunk_mut());
+        let Some(held) = held else { unreachable!("behind a head's tag there is a number") };
+        *held = (count as u32).to_le_bytes();
+    }
+
     /// Takes the encoded replies out, without copying them.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)

@@ -332,7 +332,8 @@ impl<'a, P: Part<'a>> Part<'a> for Option<P> {
 /// * `keys(…)`: the fields that name keys ([`Names`]), in order. Without it, the first field.
 /// * `first(…)`: the first member or field that it looks for in a collection.
 /// * `walks(…)`: whether it may take much longer than most commands: then `work` estimates how long.
-/// * `lists(…)`: whether it returns or removes what is there, however much that is. It is not refused as too long.
+/// * `lists(…)`: whether it returns or removes what is there, however much that is, or takes many steps if it is long. It is
+///   not refused as too long.
 /// * `adds(…)`: how much memory, if not [`Adds::Little`].
 /// * `event(…)`: Redis's event if it changes something; of several, the first one.
 /// * `bytes(…)`: of a write, those of the parts that may be long.

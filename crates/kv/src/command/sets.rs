@@ -59,9 +59,9 @@ family! {
         /// The combined members of several sets (`SINTER`, `SUNION`, `SDIFF`).
         Combine = 7 (operation.name(["SINTER", "SUNION", "SDIFF"])) Reads {
             operation: SetOperation, keys: List<'a>,
-        } keys(keys) walks(true);
+        } keys(keys) walks(true) lists(true);
         /// The number of members in all sets, counted up to `limit` unless that is 0 (`SINTERCARD`).
-        CountCommon = 8 "SINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true);
+        CountCommon = 8 "SINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true) lists(true);
 
         // Writes.
         /// Adds members; returns how many are new (`SADD`).

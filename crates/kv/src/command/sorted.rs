@@ -142,9 +142,9 @@ family! {
         Combine = 9 (operation.name(["ZINTER", "ZUNION", "ZDIFF"])) Reads {
             operation: SetOperation, inputs: List<'a>, is_weighted: bool, aggregate: Aggregate,
             with_scores: bool,
-        } keys(Every(inputs, 1 + usize::from(is_weighted))) walks(true);
+        } keys(Every(inputs, 1 + usize::from(is_weighted))) walks(true) lists(true);
         /// The number of members in all sets, counted up to `limit` unless that is 0 (`ZINTERCARD`).
-        CountCommon = 10 "ZINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true);
+        CountCommon = 10 "ZINTERCARD" Reads { keys: List<'a>, limit: u64 } walks(true) lists(true);
 
         /// The distance of two members, if scores are places ([`crate::geo`]), in a unit of `unit_m` metres (`GEODIST`).
         Distance = 11 "GEODIST" Reads { key: &'a [u8], from: &'a [u8], to: &'a [u8], unit_m: f64 };

@@ -480,22 +480,19 @@ impl Table {
 
     #[cold]
     fn refuses_long_walk(&self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> bool {
+        refuses_bytes(command, self.walked_bytes_most(command, now), out)
+    }
+
+    /// Like [`Table::walked_bytes`], or more if that is allowed, too.
+    fn walked_bytes_most(&self, command: &Command<'_>, now: UnixMs) -> u64 {
         // Estimating a range finds it a second time, so skip the estimate if the range cannot be too long.
-        if let Command::OnSorted(SortedCommand::Range { key, .. }) = command
-            && self.peek(key, now).map_or(0, Entry::content_bytes) as u64 <= WALKED_BYTES_MAX
-        {
-            return false;
+        if let Command::OnSorted(SortedCommand::Range { key, .. }) = *command {
+            let bytes = self.peek(key, now).map_or(0, Entry::content_bytes) as u64;
+            if bytes <= WALKED_BYTES_MAX {
+                return bytes;
+            }
         }
-        let walked = self.walked_bytes(command, now);
-        let refuses = walked > WALKED_BYTES_MAX;
-        if refuses {
-            out.error(&format!(
-                "ERR {} would look at {walked} bytes, and WALKED_BYTES_MAX, {WALKED_BYTES_MAX}, is all that a command may in \
-                 one step; nothing was done",
-                command.name()
-            ));
-        }
-        refuses
+        self.walked_bytes(command, now)
     }
 
     /// Bytes of its keys that a command reads or returns, each counted as often as the command reads it.
@@ -640,11 +637,10 @@ impl Table {
     /// A read that may take long, and is no part of another command.
     #[inline(never)]
     fn read_long(&mut self, command: &Command<'_>, now: UnixMs, out: &mut ReplyBuffer) -> Version {
-        if self.refuses_long_walk(command, now, out) {
-            return 0;
-        }
-        match self.begin_long_read(command, now, out) {
+        let walked = self.walked_bytes_most(command, now);
+        match self.begin_long_read(command, walked, now, out) {
             Some(version) => version,
+            None if refuses_bytes(command, walked, out) => 0,
             None => self.read_at_once(command, now, out),
         }
     }
@@ -877,6 +873,19 @@ impl Table {
         out.ok();
         self.floor
     }
+}
+
+/// Whether a command would look at too many bytes in one step. If so, the error is appended.
+fn refuses_bytes(command: &Command<'_>, walked: u64, out: &mut ReplyBuffer) -> bool {
+    let refuses = walked > WALKED_BYTES_MAX;
+    if refuses {
+        out.error(&format!(
+            "ERR {} would look at {walked} bytes, and WALKED_BYTES_MAX, {WALKED_BYTES_MAX}, is all that a command may in \
+             one step; nothing was done",
+            command.name()
+        ));
+    }
+    refuses
 }
 
 /// Keeps a time below [`NO_DEADLINE`].

@@ -29,7 +29,8 @@ const NOT_A_SCORE_RANGE: &str = "ERR min or max is not a float";
 const NOT_A_MEMBER_RANGE: &str = "ERR min or max not valid string range item";
 const NOT_A_NUMBER: &str = "ERR resulting score is not a number (NaN)";
 
-fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
+/// Encodes the item of a member into `item`.
+pub(super) fn item_of<'i>(key: Key, member: &[u8], item: &'i mut Vec<u8>) -> &'i [u8] {
     item.clear();
     item.extend_from_slice(&short(key));
     item.extend_from_slice(member);
@@ -44,9 +45,31 @@ pub(super) fn encoding(entry: &Entry, limits: &EncodingLimits) -> &'static [u8] 
     if is_listpack { b"listpack" } else { b"skiplist" }
 }
 
+/// A score times the weight of its set.
+pub(super) fn weighted(key: Key, weight: f64) -> f64 {
+    let product = number_of(key) * weight;
+    if product.is_nan() { 0.0 } else { product }
+}
+
+/// What a member's scores in two sets are combined to.
+pub(super) fn added(aggregate: Aggregate, one: f64, other: f64) -> f64 {
+    match aggregate {
+        Aggregate::Sum if (one + other).is_nan() => 0.0,
+        Aggregate::Sum => one + other,
+        Aggregate::Least => one.min(other),
+        Aggregate::Greatest => one.max(other),
+    }
+}
+
 impl Collection {
     /// Sets the score of a member whose present score is `before`.
-    fn set_score(&mut self, member: &[u8], before: Option<Key>, key: Key, discarded: &mut Discarded) {
+    pub(super) fn set_score(
+        &mut self,
+        member: &[u8],
+        before: Option<Key>,
+        key: Key,
+        discarded: &mut Discarded,
+    ) {
         let mut item = Vec::new();
         if let Some(before) = before {
             let (rank, is_there) = self.items().find(item_of(before, member, &mut item));
@@ -283,16 +306,7 @@ impl Table {
             let weight = if is_weighted { parse_score(inputs.next()?)? } else { 1.0 };
             sets.push((self.sorted(key, true, now)?, weight));
         }
-        let weighted = |key: Key, weight: f64| {
-            let product = number_of(key) * weight;
-            if product.is_nan() { 0.0 } else { product }
-        };
-        let add = |one: f64, other: f64| match aggregate {
-            Aggregate::Sum if (one + other).is_nan() => 0.0,
-            Aggregate::Sum => one + other,
-            Aggregate::Least => one.min(other),
-            Aggregate::Greatest => one.max(other),
-        };
+        let add = |one: f64, other: f64| added(aggregate, one, other);
         let first = sets.first().copied();
         if operation != SetOperation::Difference {
             // In this order sums are identical to Redis's, to the last digit.

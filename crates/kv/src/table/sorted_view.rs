@@ -27,10 +27,10 @@ impl<'a> Sorted<'a> {
         Sorted { items: entry.items(), members, is_set: entry.kind() == Kind::Set, collection }
     }
 
-    /// The sorted set that a collection is.
+    /// The sorted set, or set, that a collection is.
     pub(super) fn of_collection(collection: &'a Collection) -> Sorted<'a> {
         let (items, members) = (collection.items(), collection.names());
-        Sorted { items, members, is_set: false, collection: Some(collection) }
+        Sorted { items, members, is_set: collection.kind() == Kind::Set, collection: Some(collection) }
     }
 
     pub(super) fn len(self) -> usize {
@@ -47,12 +47,17 @@ impl<'a> Sorted<'a> {
 
     /// All members with their scores, in order; members of a set are in the order of their hashes.
     pub(super) fn iter(self) -> impl Iterator<Item = (Key, Member<'a>)> {
+        self.iter_from(0)
+    }
+
+    /// The same, from a rank on.
+    pub(super) fn iter_from(self, rank: usize) -> impl Iterator<Item = (Key, Member<'a>)> {
         let of_sorted = |item: &'a [u8]| {
             let (key, member) = scored_parts(item);
             (key, Member::Text(member))
         };
         let is_set = self.is_set;
-        let all = self.items.iter_from(0);
+        let all = self.items.iter_from(rank);
         all.map(move |item| if is_set { (key_of(1.0), members::member_of(item)) } else { of_sorted(item) })
     }
 }

@@ -38,3 +38,43 @@ fn a_long_read_shows_its_beginning_through_any_node_and_others_do_not_wait_for_i
         }
     }
 }
+
+#[test]
+fn combinations_show_their_beginning_through_any_node_and_others_do_not_wait_for_them() {
+    let mut cluster = three(&["prefix= replication=consensus"]).start();
+    let filler = cluster.client(1);
+    let numbers = |from: usize| (from..from + 1000).map(|number| number.to_string()).collect::<Vec<_>>();
+    for (command, key, from) in [("SADD", "a", 0), ("SADD", "b", 500)] {
+        let line = format!("{command} {key} {}", numbers(from).join(" "));
+        assert_eq!(cluster.ask(filler, &line), "1000");
+    }
+    for (key, from) in [("za", 0), ("zb", 500)] {
+        let pairs: Vec<String> = numbers(from).iter().map(|number| format!("{number} m{number}")).collect();
+        assert_eq!(cluster.ask(filler, &format!("ZADD {key} {}", pairs.join(" "))), "1000");
+    }
+    for id in 1..101 {
+        cluster.ask(filler, &format!("XADD x {id}-1 field value"));
+    }
+    let change = ["SREM a 1 2 3", "ZREM za m1 m2 m3", "XDEL x 1-1"];
+    let undo = ["SADD a 1 2 3", "ZADD za 1 m1 2 m2 3 m3", "XADD x * field value"];
+    let reads = [
+        "SUNION a b",
+        "SINTER a b",
+        "SDIFF a b",
+        "ZUNION 2 za zb WITHSCORES",
+        "ZINTER 2 za zb",
+        "XRANGE x - +",
+    ];
+    for (read, node) in reads.into_iter().flat_map(|read| [1, 2, 3].map(|node| (read, node))) {
+        let (client, other) = (cluster.client(node), cluster.client(node));
+        assert_eq!(cluster.ask(client, "MULTI"), "OK");
+        assert_eq!(cluster.ask(client, read), "QUEUED");
+        let at_once = cluster.ask(client, "EXEC");
+        cluster.send(client, read);
+        cluster.turns(8);
+        change.iter().for_each(|line| drop(cluster.ask(other, line)));
+        assert_eq!(cluster.arrived(client), None, "{read} through node {node} is under way");
+        assert!(format!("[{}]", cluster.reply(client)) == at_once, "{read} through node {node}");
+        undo.iter().for_each(|line| drop(cluster.ask(other, line)));
+    }
+}

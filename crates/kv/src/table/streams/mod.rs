@@ -23,6 +23,7 @@ use crate::table::kind::Kind;
 use crate::table::refusals::{WRONG_KIND, refuse_large_reply};
 use crate::{UnixMs, Version};
 use changes::{Changing, Removal, Threshold};
+use std::ops::Range;
 use words::{NO_COMMAND, ids_of, pairs_of, range_of, up_to, write_entries};
 
 pub(super) use dump::{Restoring, dump};
@@ -68,6 +69,25 @@ impl NewId {
             _ => Err(NOT_GREATER),
         }
     }
+}
+
+fn range_of_ends(ends: List<'_>) -> Result<(StreamId, StreamId), &'static str> {
+    let mut ends = ends.iter();
+    range_of(ends.next(), ends.next())
+}
+
+/// The ranks, among all items, of the entries that a range returns, at most `count`. If the range is reversed, they are
+/// returned from the end.
+pub(super) fn selected(
+    stream: Stream<'_>,
+    ends: List<'_>,
+    is_reverse: bool,
+    count: Option<u64>,
+) -> Result<Range<usize>, &'static str> {
+    let (start, end) = range_of_ends(ends)?;
+    let ranks = stream.ranks(start, end);
+    let count = ranks.len().min(up_to(count.unwrap_or(0)));
+    Ok(if is_reverse { ranks.end - count..ranks.end } else { ranks.start..ranks.start + count })
 }
 
 impl Table {
@@ -187,29 +207,17 @@ impl Table {
         };
         let (stream, exists) = (Stream { items }, items.len() > 0);
         match *command {
-            Range { ends, is_reverse, count, .. } => {
-                let mut ends = ends.iter();
-                let (start, end) = match range_of(ends.next(), ends.next()) {
-                    Ok(range) => range,
-                    Err(error) => {
-                        out.error(error);
-                        return version;
-                    }
-                };
-                let ranks = stream.ranks(start, end);
-                match (count, exists, is_reverse) {
-                    // As in Redis.
-                    (Some(0), true, _) => out.push(Reply::NullArray),
-                    (count, _, false) => {
-                        let count = ranks.len().min(up_to(count.unwrap_or(0)));
-                        write_entries(stream, count, items.iter_from(ranks.start), out);
-                    }
-                    (count, _, true) => {
-                        let count = ranks.len().min(up_to(count.unwrap_or(0)));
-                        write_entries(stream, count, items.iter_back(ranks.end), out);
-                    }
-                }
+            // As in Redis.
+            Range { count: Some(0), ends, .. } if exists && range_of_ends(ends).is_ok() => {
+                out.push(Reply::NullArray);
             }
+            Range { ends, is_reverse, count, .. } => match selected(stream, ends, is_reverse, count) {
+                Ok(ranks) if is_reverse => {
+                    write_entries(stream, ranks.len(), items.iter_back(ranks.end), out)
+                }
+                Ok(ranks) => write_entries(stream, ranks.len(), items.iter_from(ranks.start), out),
+                Err(error) => out.error(error),
+            },
             Pending { group, .. } => groups::write_pending(stream, key, group, out),
             PendingRange { words, min_idle_ms, count, .. } => {
                 groups::write_pending_range(stream, key, words, (min_idle_ms, count), now, out);

@@ -23,6 +23,11 @@ fn reading(kind: char, key: &str, form: usize, names: usize) -> String {
         ('l', form) => format!("LRANGE {key} {} {}", form * 9, form as i64 * 5 - 37),
         ('s', 0..4) => format!("SMEMBERS {key}"),
         ('s', _) => format!("SMISMEMBER {key} {}", each('m')),
+        ('x', 0) => format!("XRANGE {key} - +"),
+        ('x', 1) => format!("XREVRANGE {key} + - COUNT {names}"),
+        ('x', 2) => format!("XRANGE {key} 20-0 150-7 COUNT 99"),
+        ('x', 3) => format!("XREVRANGE {key} (200-1 {names}"),
+        ('x', form) => format!("XRANGE {key} - (199-1 COUNT {}", form * 12),
         ('z', 0) => format!("ZRANGE {key} 0 -1 WITHSCORES"),
         ('z', 1) => format!("ZRANGE {key} 5 {names} REV"),
         ('z', 2) => format!("ZRANGE {key} 3 (20 BYSCORE REV LIMIT 2 70 WITHSCORES"),
@@ -30,6 +35,71 @@ fn reading(kind: char, key: &str, form: usize, names: usize) -> String {
         ('z', 4) => format!("GEOPOS {key} {}", each('m')),
         ('z', 5) => format!("GEOHASH {key} {}", each('m')),
         _ => format!("ZMSCORE {key} {}", each('m')),
+    }
+}
+
+/// A read of several keys: of `key` and another one of its kind, twice, and of one that is missing or not.
+fn combining(kind: char, key: &str, other: &str, form: usize) -> String {
+    match (kind, form % 8) {
+        ('s', 0) => format!("SUNION {key} {other}"),
+        ('s', 1) => format!("SUNION {other} {key} s9 {other} {key} s0"),
+        ('s', 2) => format!("SINTER {key} {other}"),
+        ('s', 3) => format!("SINTER {key} {key} {other} {key}"),
+        ('s', 4) => format!("SDIFF {key} {other}"),
+        ('s', 5) => format!("SDIFF {key} s9 {other} s0 {other}"),
+        ('s', 6) => format!("SINTERCARD 7 {key} {other}"),
+        ('z', 0) => format!("ZUNION {key} {other} WITHSCORES"),
+        ('z', 1) => format!("ZUNION {other} 3 {key} 0.1 z9 1 {key} -7.3 s0 2 {other} 0.3 WEIGHTS WITHSCORES"),
+        ('z', 2) => format!("ZINTER {key} 0.1 {other} 0.7 {key} 3 WEIGHTS MIN WITHSCORES"),
+        ('z', 3) => format!("ZINTER {other} {key} WITHSCORES"),
+        ('z', 4) => format!("ZDIFF {key} {other}"),
+        ('z', 5) => format!("ZDIFF {key} z9 s0 {other}"),
+        ('z', 6) => format!("ZINTERCARD 7 {key} {other}"),
+        ('z', _) => format!("ZINTERCARD 0 {key} {other}"),
+        _ => format!("SINTERCARD 0 {key} {other}"),
+    }
+}
+
+/// The kinds of which several are combined.
+const COMBINED: [char; 2] = ['s', 'z'];
+
+/// A stream with a group, whose entries are of two kinds.
+fn stream(store: &mut Store) {
+    for id in 1..201 {
+        match id % 3 {
+            0 => store.line(&format!("XADD x {id}-1 field value{id} other 7")),
+            _ => store.line(&format!("XADD x {id}-1 field {id}")),
+        };
+    }
+    store.line("XGROUP CREATE x g 0");
+    store.line("XREADGROUP g c COUNT 10 STREAMS x >");
+}
+
+#[test]
+fn a_range_of_a_stream_shows_the_moment_at_which_it_began() {
+    for form in 0..8 {
+        let mut store = Store::new();
+        stream(&mut store);
+        store.begin("XRANGE x - + COUNT 0", 1 << 20);
+        store.begin("XRANGE x 7 a", 1 << 20);
+        let mut read = store.begin(&reading('x', "x", form, 80), 1 << 20).expect("it takes several steps");
+        for id in 1..4 {
+            read = store.go_on(read, 500).expect("it is not over");
+            store.line(&format!("XDEL x {}-1", id * 30));
+            store.line(&format!("XADD x 30{id}-1 field more"));
+            store.line("XREADGROUP g c COUNT 10 STREAMS x >");
+        }
+        store.line(if form == 0 { "DEL x" } else { "XTRIM x MAXLEN 3" });
+        store.finish(read, 1000);
+        let read = store.begin(&reading('x', "x", 0, 80), 100);
+        if form == 0 {
+            assert!(read.is_none(), "there is no stream");
+        } else {
+            let read = read.expect("it takes several steps");
+            assert!(ReplyBuffer::is_error(&read.at_once));
+            store.finish(read, 100);
+        }
+        assert_eq!(store.checked_shared(), 0, "{form}");
     }
 }
 
@@ -144,6 +214,99 @@ fn a_read_in_parts_shows_the_moment_at_which_it_began() {
 }
 
 #[test]
+fn what_several_collections_are_combined_to_shows_the_moment_at_which_it_began() {
+    for (kind, (others, form)) in COMBINED
+        .into_iter()
+        .flat_map(|kind| [100..300, 0..4, 0..0].map(|others| (kind, others)))
+        .flat_map(|(kind, others)| (0..8).map(move |form| (kind, (others.clone(), form))))
+    {
+        let (mut store, first, second) = (Store::new(), format!("{kind}0"), format!("{kind}1"));
+        store.line(&adding(kind, &first, 0..200));
+        if !others.is_empty() {
+            store.line(&adding(kind, &second, others.clone()));
+        }
+        let read = store.begin(&combining(kind, &first, &second, form), 1 << 20);
+        if others.len() == 200 {
+            assert!(read.is_some(), "{kind}: {form}");
+        }
+        let Some(mut read) = read else { continue };
+        for ns in [100, 700, 1] {
+            store.line(&removing(kind, &first, 5));
+            store.line(&adding(kind, &second, 280..290));
+            match store.go_on(read, ns) {
+                Some(under_way) => read = under_way,
+                None => break,
+            }
+            if ns == 1 {
+                store.line(&format!("DEL {first} {second}"));
+                assert!(store.finish(read, 300) > 0);
+                break;
+            }
+        }
+        assert_eq!(store.checked_shared(), 0, "{kind}: {form}");
+    }
+}
+
+#[test]
+fn a_combination_that_is_too_long_is_refused_as_at_once() {
+    for kind in COMBINED {
+        for form in 0..5 {
+            let mut store = Store::new();
+            for (key, ids) in [("0", 0..200), ("1", 100..400)] {
+                store.line(&adding(kind, &format!("{kind}{key}"), ids));
+            }
+            let line = combining(kind, &format!("{kind}0"), &format!("{kind}1"), form);
+            let read = store.begin(&line, 250).expect("it takes several steps");
+            assert!(ReplyBuffer::is_error(&read.at_once), "{line}");
+            assert!(store.finish(read, 100) > 1, "{line}");
+        }
+    }
+}
+
+/// What such a read looks at is limited where it takes one step.
+#[test]
+fn a_combination_of_more_than_one_step_may_look_at_is_carried_out_in_parts_only() {
+    let mut store = Store::new();
+    for part in 0..6 {
+        let member = |number: usize| format!("{number}{}", "x".repeat(100));
+        let members: Vec<String> = (part * 20_000..(part + 1) * 20_000).map(member).collect();
+        store.line(&format!("SADD a {}", members.join(" ")));
+    }
+    store.line("COPY a b");
+    let (mut out, line) = (ReplyBuffer::new(), "SUNION a b");
+    with_command(line, |read| store.table.read(read, store.time, &mut out));
+    assert!(ReplyBuffer::is_error(out.as_bytes()), "in one step it is refused");
+    out = ReplyBuffer::new();
+    out.read_in_parts(5_000_000);
+    with_command(line, |read| store.table.read(read, store.time, &mut out));
+    let [Lent::Read(id)] = out.take_lent()[..] else { panic!("it only begins") };
+    let mut at_once = ReplyBuffer::new();
+    with_command("SMEMBERS a", |read| store.table.read(read, store.time, &mut at_once));
+    let read = Begun { id, line: line.to_owned(), at_once: at_once.take() };
+    assert!(store.finish(read, 2_000_000) > 3);
+}
+
+/// A read of many small sets charges its client for their copies, each once.
+#[test]
+fn copies_of_small_collections_count() {
+    let mut store = Store::new();
+    for key in 0..100 {
+        store.line(&adding('s', &format!("s{key}"), 0..5));
+    }
+    let bytes = |store: &mut Store, keys: &mut dyn Iterator<Item = usize>| {
+        let keys: Vec<String> = keys.map(|key| format!("s{key}")).collect();
+        let read =
+            store.begin(&format!("SUNION {}", keys.join(" ")), 1 << 20).expect("it takes several steps");
+        let progress = store.table.go_on_reading(read.id, 1).expect("it has begun");
+        store.finish(read, 1000);
+        progress.bytes
+    };
+    let different = bytes(&mut store, &mut (0..100));
+    let same = bytes(&mut store, &mut std::iter::repeat_n(7, 100));
+    assert!(different > 100 * 5 * 4 && same < different / 20, "{different}, {same}");
+}
+
+#[test]
 fn a_reply_that_is_too_long_is_refused_as_at_once() {
     for kind in KINDS {
         let mut store = Store::new();
@@ -208,12 +371,14 @@ fn reads_within_other_commands_take_one_step_and_short_ones_too() {
         store.offset += 1;
         store.table.apply(&Command::Transaction(draft.transaction()), store.offset, store.time, &mut out);
     }
-    for line in ["SISMEMBER k m1", "SMISMEMBER k m1 m2", "SINTER k k", "GET k", "SCARD k"] {
+    for line in ["SISMEMBER k m1", "SMISMEMBER k m1 m2", "SINTER none none", "GET k", "SCARD k"] {
         with_command(line, |read| store.table.read(read, store.time, &mut out));
     }
     out.read_in_parts(1000);
     with_command("SMEMBERS small", |read| store.table.read(read, store.time, &mut out));
+    with_command("SINTER small small", |read| store.table.read(read, store.time, &mut out));
     out.read_in_parts(1 << 40);
+    with_command("SINTER k k", |read| store.table.read(read, store.time, &mut out));
     with_command("SMEMBERS k", |read| store.table.read(read, store.time, &mut out));
     assert!(!out.has_lent());
     out.read_in_parts(1);
@@ -280,8 +445,18 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let read = (key(), 0..8usize, 0..120usize)
         .prop_map(|((kind, key), form, names)| Step::Begin(reading(kind, &key, form, names)));
+    let combined = (proptest::sample::select(COMBINED.to_vec()), 0..2usize, 0..3usize, 0..8usize);
+    let combined = combined.prop_map(|(kind, key, other, form)| {
+        Step::Begin(combining(kind, &format!("{kind}{key}"), &format!("{kind}{other}"), form))
+    });
     prop_oneof![
+        20 => combined,
         40 => change.prop_map(Step::Do),
+        10 => (1..5u64, 0..100usize).prop_map(|(seq, length)| {
+            Step::Do(format!("XADD x * field{seq} {} other {length}", "v".repeat(length)))
+        }),
+        2 => (0..20usize).prop_map(|length| Step::Do(format!("XTRIM x MAXLEN {length}"))),
+        5 => (0..8usize, 0..120usize).prop_map(|(form, names)| Step::Begin(reading('x', "x", form, names))),
         1 => Just(Step::Do("FLUSHALL".to_owned())),
         4 => (1..10u64).prop_map(Step::Wait),
         2 => Just(Step::Snapshot),
