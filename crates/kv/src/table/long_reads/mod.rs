@@ -103,7 +103,7 @@ enum Left {
     /// What becomes of several sets. So many members are found; with `most`, they are only counted, up to that.
     Sets { form: Combining, found: usize, most: Option<usize> },
     /// What becomes of several sorted sets, which is shown when all of it is there.
-    Gathered { form: Gathering, with_scores: bool },
+    Gathered { form: Box<Gathering>, with_scores: bool },
 }
 
 /// How items are shown.
@@ -346,7 +346,7 @@ fn begun(
     };
     if let Some((operation, weights, aggregate, with_scores, most)) = gathered {
         let (form, count) = Gathering::of(operation, sources, (weights, aggregate), most);
-        return Some((Left::Gathered { form, with_scores }, count));
+        return Some((Left::Gathered { form: Box::new(form), with_scores }, count));
     }
     let collection = sources.first()?;
     let (items, length) = (collection.items(), collection.len());
