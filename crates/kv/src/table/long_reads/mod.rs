@@ -9,7 +9,7 @@ mod gathering;
 
 use super::collections::Collection;
 use super::entry::Entry;
-use super::geo;
+use super::geo::{self, Searching};
 use super::hashes::Hash;
 use super::kind::Kind;
 use super::lists::ranks;
@@ -26,6 +26,7 @@ use crate::command::{
     Aggregate, Command, ExpiryUnit, HashCommand, HashPart, List, ListCommand, SetCommand, SetOperation,
     SortedCommand, StreamCommand,
 };
+use crate::geo::Shown;
 use crate::limits::WALKED_BYTES_MAX;
 use crate::reply::{Lent, LongReadId, Reply, ReplyBuffer};
 use crate::{UnixMs, Version};
@@ -104,6 +105,8 @@ enum Left {
     Sets { form: Combining, found: usize, most: Option<usize> },
     /// What becomes of several sorted sets, which is shown when all of it is there.
     Gathered { form: Box<Gathering>, with_scores: bool },
+    /// Places that are found, which are shown when all of them are.
+    Found(Box<Searching>),
 }
 
 /// How items are shown.
@@ -114,13 +117,14 @@ enum Listed {
     Scored { is_reverse: bool, with_scores: bool },
     Fields(HashPart),
     Entries { is_reverse: bool },
+    Hits(Shown, f64),
 }
 
 impl Listed {
     fn is_reverse(self) -> bool {
         match self {
             Listed::Scored { is_reverse, .. } | Listed::Entries { is_reverse } => is_reverse,
-            Listed::Elements | Listed::Members | Listed::Fields(_) => false,
+            Listed::Elements | Listed::Members | Listed::Fields(_) | Listed::Hits(..) => false,
         }
     }
 }
@@ -147,7 +151,9 @@ impl LongRead {
         let most = match left {
             Left::Names { form: Sought::Value, .. } => replies.reply_bytes_max(),
             Left::Names { .. } => usize::MAX,
-            Left::Items(..) | Left::Sets { .. } | Left::Gathered { .. } => replies.reply_bytes_max(),
+            Left::Items(..) | Left::Sets { .. } | Left::Gathered { .. } | Left::Found(_) => {
+                replies.reply_bytes_max()
+            }
         };
         let mut is_refused = false;
         // Whether to stop behind what has just been written.
@@ -160,6 +166,7 @@ impl LongRead {
         };
         let (mut done, mut is_last, mut made_bytes, mut made) = (0, false, 0, None);
         match left {
+            Left::Found(_) => {}
             Left::Items(form, ranks) => {
                 let Some(collection) = sources.last() else { unreachable!("it shows a collection") };
                 let all = collection.items();
@@ -174,6 +181,7 @@ impl LongRead {
                         Listed::Elements => replies.bulk(item),
                         Listed::Members => sets::write_member(item, replies),
                         Listed::Fields(shown) => hash.write_field(item, shown, replies),
+                        Listed::Hits(shown, unit_m) => geo::write_gathered(item, (shown, unit_m), replies),
                         Listed::Entries { .. } => {
                             entries.write(item, replies);
                         }
@@ -247,16 +255,30 @@ impl LongRead {
                     None if is_last && form.reply_bytes > most => refuse_large_reply(0, replies),
                     None if is_last => {
                         let none = Collection::new(Kind::Sorted);
-                        made = Some((std::mem::replace(&mut form.made, none), *with_scores));
+                        let (all, with_scores) = (std::mem::replace(&mut form.made, none), *with_scores);
+                        let (form, shown) = (Listed::Scored { is_reverse: false, with_scores }, 0..all.len());
+                        sorted::write_head(all.len(), with_scores, replies);
+                        made = Some((all, Left::Items(form, shown)));
                     }
                     _ => {}
                 }
             }
         }
-        if let Some((made, with_scores)) = made {
-            sorted::write_head(made.len(), with_scores, replies);
+        if let Left::Found(search) = left {
+            let Some(places) = sources.last() else { unreachable!("it looks at a collection") };
+            is_last = search.go_on(Sorted::of_collection(places), items);
+            made_bytes = search.hits.memory_bytes();
+            if is_last {
+                let (shown, unit_m) = search.shown();
+                let hits = std::mem::replace(&mut search.hits, Collection::new(Kind::Set));
+                let ranks = 0..hits.len().min(search.most());
+                replies.array(ranks.len());
+                made = Some((hits, Left::Items(Listed::Hits(shown, unit_m), ranks)));
+            }
+        }
+        if let Some((made, then)) = made {
             replies.reserve((made.content_bytes() + made.len() * ELEMENT_BYTES).min(most));
-            *left = Left::Items(Listed::Scored { is_reverse: false, with_scores }, 0..made.len());
+            *left = then;
             (*item_ns, *copied_bytes) = (LISTED_NS as u64, *copied_bytes + made_bytes);
             (made_bytes, is_last) = (0, false);
             sources.push(made);
@@ -264,7 +286,7 @@ impl LongRead {
         let (is_over, names_bytes) = match left {
             Left::Items(_, ranks) => (Range::is_empty(ranks), 0),
             Left::Names { names, count, .. } => (*count == 0, names.len()),
-            Left::Sets { .. } | Left::Gathered { .. } => (is_last, made_bytes),
+            Left::Sets { .. } | Left::Gathered { .. } | Left::Found(_) => (is_last, made_bytes),
         };
         let bytes = replies.len() + names_bytes + *copied_bytes;
         Progress { is_complete: is_over || is_refused, bytes }
@@ -273,8 +295,10 @@ impl LongRead {
     fn discard(self, live: &mut Discarded, cleared: &mut Discarded) -> ReplyBuffer {
         let discarded = if self.has_outlived { cleared } else { live };
         self.sources.into_iter().for_each(|source| source.discard(discarded));
-        if let Left::Gathered { form, .. } = self.left {
-            form.made.discard(discarded);
+        match self.left {
+            Left::Gathered { form, .. } => form.made.discard(discarded),
+            Left::Found(search) => search.hits.discard(discarded),
+            Left::Items(..) | Left::Names { .. } | Left::Sets { .. } => {}
         }
         self.replies
     }
@@ -303,6 +327,7 @@ fn target<'a>(command: &Command<'a>) -> Option<Target<'a>> {
         Command::OnSorted(Z::Combine { inputs, is_weighted, .. }) => {
             Several(inputs, 1 + usize::from(is_weighted), SORTED_AND_SETS)
         }
+        Command::OnSorted(Z::Find { key, .. }) => One(key, Kind::Sorted),
         Command::OnSorted(Z::CountCommon { keys, .. }) => Several(keys, 1, SORTED_AND_SETS),
         Command::OnSorted(Z::Range { key, .. } | Z::Scores { key, .. }) => One(key, Kind::Sorted),
         Command::OnSorted(Z::Hashes { key, .. } | Z::Places { key, .. }) => One(key, Kind::Sorted),
@@ -349,6 +374,11 @@ fn begun(
         return Some((Left::Gathered { form: Box::new(form), with_scores }, count));
     }
     let collection = sources.first()?;
+    if let Command::OnSorted(Z::Find { query, .. }) = *command {
+        let sorted = Sorted::of_collection(collection);
+        let looked_at = geo::looked_at(sorted, query);
+        return Some((Left::Found(Box::new(Searching::of(sorted, query)?)), looked_at));
+    }
     let (items, length) = (collection.items(), collection.len());
     let listed = |form, ranks: Range<usize>| Some((Left::Items(form, ranks.clone()), ranks.len()));
     let (form, names) = match *command {
@@ -429,15 +459,21 @@ impl Table {
                 let (items, bytes) =
                     entry.map_or((0, 0), |entry| (entry.items().len(), entry.content_bytes()));
                 let is_short = match command {
-                    Command::OnStream(_) => walked.saturating_mul(WALKED_NS) <= read_ns_max,
+                    Command::OnStream(_) | Command::OnSorted(SortedCommand::Find { .. }) => {
+                        walked.saturating_mul(WALKED_NS) <= read_ns_max
+                    }
                     _ => (items * LISTED_NS + bytes) as u64 <= read_ns_max,
                 };
                 let lists = matches!(command, Command::OnList(_) | Command::OnSet(SetCommand::All { .. }))
-                    || matches!(command, Command::OnStream(_))
+                    || matches!(
+                        command,
+                        Command::OnStream(_) | Command::OnSorted(SortedCommand::Find { .. })
+                    )
                     || matches!(command, Command::Hash(HashCommand::All { .. }))
                     || matches!(command, Command::OnSorted(SortedCommand::Range { .. }));
                 // What is shown as a whole, and not combined, is refused as in one step: at once.
-                if lists && is_short || walked > WALKED_BYTES_MAX {
+                let finds = matches!(command, Command::OnSorted(SortedCommand::Find { .. }));
+                if lists && is_short || walked > WALKED_BYTES_MAX && !finds {
                     return None;
                 }
             }
@@ -485,7 +521,7 @@ impl Table {
         let reply_bytes = match &left {
             Left::Items(..) | Left::Names { .. } => listed_bytes + count * ELEMENT_BYTES,
             Left::Sets { form: Combining::Merged { .. }, .. } => bytes + count * ELEMENT_BYTES,
-            Left::Sets { .. } | Left::Gathered { .. } => 0,
+            Left::Sets { .. } | Left::Gathered { .. } | Left::Found(_) => 0,
         };
         // Otherwise it would be moved as a whole for a part of it.
         replies.reserve(reply_bytes.min(out.reply_bytes_max()));
@@ -494,7 +530,11 @@ impl Table {
             version
         });
         self.long_reads.begun += 1;
-        let made_ns = if let Left::Gathered { form, .. } = &left { form.made_ns() } else { 0 };
+        let made_ns = match &left {
+            Left::Gathered { form, .. } => form.made_ns(),
+            Left::Found(_) => 300,
+            _ => 0,
+        };
         let (id, item_ns) = (LongReadId(self.long_reads.begun), made_ns + work_ns / count.max(1) as u64);
         let read = LongRead { sources, copied_bytes, has_outlived: false, now, item_ns, left, replies };
         self.long_reads.reads.insert(id, read);

@@ -4,6 +4,7 @@ use super::script::{parse, word};
 use super::sharing::{adding, removing};
 use super::*;
 use crate::command::{Draft, SortedCommand};
+use crate::geo::{Centre, Order, Place, Query, Shape, Shown};
 use crate::reply::{Lent, LongReadId};
 use crate::{Coordinator, Padded, ValueId};
 use proptest::collection::vec;
@@ -63,6 +64,36 @@ fn combining(kind: char, key: &str, other: &str, form: usize) -> String {
 /// The kinds of which several are combined.
 const COMBINED: [char; 2] = ['s', 'z'];
 
+/// Adds places, some of them twice.
+fn places(store: &mut Store) {
+    for number in 0..200u64 {
+        let score = (number % 150).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12;
+        let near = (3u64 << 50) | score >> (number % 30 + 2);
+        store.line(&format!("ZADD g {near} m{number}"));
+    }
+}
+
+#[test]
+fn a_search_for_places_shows_the_moment_at_which_it_began() {
+    let mut in_parts = 0;
+    for (form, count) in (0..8).flat_map(|form| [0, 3, 70].map(|count| (form, count))) {
+        let mut store = Store::new();
+        places(&mut store);
+        for radius_km in [20_000, 2_000, 100, 1] {
+            let read = store.begin(&format!("GEOSEARCH g {radius_km} {count} {form}"), 1 << 20);
+            store.line(&format!("ZREM g m{}", radius_km % 100 + 10));
+            in_parts += usize::from(read.is_some_and(|read| {
+                store.line("ZREM g m11");
+                store.finish(read, 5000) > 2
+            }));
+        }
+        let refused = store.begin(&format!("GEOSEARCH g 20000 0 {form}"), 100);
+        refused.map(|read| store.finish(read, 1000));
+        assert_eq!(store.checked_shared(), 0, "{form}");
+    }
+    assert!(in_parts > 24, "{in_parts}");
+}
+
 /// A stream with a group, whose entries are of two kinds.
 fn stream(store: &mut Store) {
     for id in 1..201 {
@@ -109,6 +140,27 @@ fn with_command<R>(line: &str, with: impl FnOnce(&Command<'_>) -> R) -> R {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let mut scratch = Vec::new();
     let command = match words[..] {
+        [b"GEOSEARCH", key, radius_km, count, form] => {
+            let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|it| it.parse::<u64>().ok());
+            let (radius_km, count) = (number(radius_km).unwrap_or(0), number(count).unwrap_or(0));
+            let form = number(form).unwrap_or(0);
+            let centre = match form % 4 {
+                0 => Centre::Member(b"m7"),
+                _ => Centre::Place(Place { longitude: 0.5, latitude: 0.5 }),
+            };
+            let query = Query {
+                takes_any: count > 0 && form % 2 == 1,
+                shown: Shown { distance: form > 0, hash: form > 3, place: form > 5 },
+                count,
+                order: [Order::Any, Order::Ascending, Order::Descending][form as usize % 3],
+                unit_m: 1000.0,
+                stores_distance: false,
+                centre,
+                shape: Shape::Circle(radius_km as f64),
+            };
+            query.encode(&mut scratch);
+            Command::OnSorted(SortedCommand::Find { key, query: &scratch })
+        }
         [name @ (b"GEOPOS" | b"GEOHASH"), key, ref members @ ..] => {
             let members = List::build(&mut scratch, members.iter().copied());
             Command::OnSorted(match name {
