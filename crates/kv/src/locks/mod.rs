@@ -488,11 +488,17 @@ impl Locks {
         }
     }
 
-    /// Has the lock of this name held with this token, by nobody: for a table of copies, on which fenced writes are carried out.
+    /// Takes the lock of this name for held with this token. For tables of copies only: they decide so about fenced writes as the
+    /// lock's group would.
+    ///
+    /// # Panics
+    /// When the token is 0, or the lock is held.
     pub(crate) fn assume(&mut self, name: &[u8], token: Version) {
+        assert!(token > 0, "a token is a version");
         let (owner, hold) = (Box::default(), Hold::Lease(0));
         let lock = Lock { owner, token, hold, number: 0, waiter: None, queue: Queue::default() };
-        self.held.insert(name.into(), lock);
+        let before = self.held.insert(name.into(), lock);
+        assert!(before.is_none(), "a table of copies learns of each lock once");
     }
 
     /// The state of a lock; `None` if it is free.

@@ -13,7 +13,10 @@ impl Table {
         &self.locks
     }
 
-    /// On a table of copies: has fenced writes with this token of a lock carried out, and none with another one.
+    /// On a table of copies: from now on writes fenced by this lock are carried out with this token, and with no other one.
+    ///
+    /// # Panics
+    /// When the token is 0, or was given before.
     pub fn assume_token(&mut self, name: &[u8], token: Version) {
         self.locks.assume(name, token);
     }

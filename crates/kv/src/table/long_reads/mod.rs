@@ -458,21 +458,17 @@ impl Table {
                 }
                 let (items, bytes) =
                     entry.map_or((0, 0), |entry| (entry.items().len(), entry.content_bytes()));
-                let is_short = match command {
-                    Command::OnStream(_) | Command::OnSorted(SortedCommand::Find { .. }) => {
-                        walked.saturating_mul(WALKED_NS) <= read_ns_max
-                    }
-                    _ => (items * LISTED_NS + bytes) as u64 <= read_ns_max,
+                let finds = matches!(command, Command::OnSorted(SortedCommand::Find { .. }));
+                let is_in_part = finds || matches!(command, Command::OnStream(_));
+                let is_short = match is_in_part {
+                    true => walked.saturating_mul(WALKED_NS) <= read_ns_max,
+                    false => (items * LISTED_NS + bytes) as u64 <= read_ns_max,
                 };
-                let lists = matches!(command, Command::OnList(_) | Command::OnSet(SetCommand::All { .. }))
-                    || matches!(
-                        command,
-                        Command::OnStream(_) | Command::OnSorted(SortedCommand::Find { .. })
-                    )
+                let lists = is_in_part
+                    || matches!(command, Command::OnList(_) | Command::OnSet(SetCommand::All { .. }))
                     || matches!(command, Command::Hash(HashCommand::All { .. }))
                     || matches!(command, Command::OnSorted(SortedCommand::Range { .. }));
                 // What is shown as a whole, and not combined, is refused as in one step: at once.
-                let finds = matches!(command, Command::OnSorted(SortedCommand::Find { .. }));
                 if lists && is_short || walked > WALKED_BYTES_MAX && !finds {
                     return None;
                 }
